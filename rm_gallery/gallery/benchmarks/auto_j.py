@@ -12,6 +12,7 @@ from rm_gallery.core.data.load.converters import (
 )
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
+    About,
     Judged,
     Recorded,
     Row,
@@ -96,7 +97,7 @@ class AutoJ(TwoAnswers):
     task_of = "scenario"
     one_order = ", which is the leaderboard's easier single type."
 
-    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+    def about(self, row: Row, vote: int, where: RowRef) -> About:
         """`subset` (the group of scenarios) and `scenario`."""
         scenario = text(row, "scenario", where)
         return {"subset": _GROUP_OF.get(scenario, "other"), "scenario": scenario}

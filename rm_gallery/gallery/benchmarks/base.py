@@ -32,6 +32,7 @@ from rm_gallery.core.utils.models import nearest, unknown_name
 from rm_gallery.core.utils.plugins import plugins
 from rm_gallery.gallery.benchmarks.figures import Report, with_baselines
 from rm_gallery.gallery.benchmarks.judgements import (
+    About,
     Judged,
     Recorded,
     Row,
@@ -48,9 +49,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 ROW = RowRef("data", 1)
+Turn = dict[str, Any]
+Turns = list[Turn]
+"""A conversation, as `DataSample` takes it."""
 
 
-def given(about: Mapping[str, Any]) -> dict[str, Any]:
+def given(about: Row) -> About:
     """What is known of some metadata: those that are not None."""
     return {key: value for key, value in about.items() if value is not None}
 
@@ -62,7 +66,7 @@ def cell(row: Row, column: str, where: RowRef) -> Any:
 
 def question(
     row: Row, column: str, where: RowRef, read: Callable[[Row, str, RowRef], Any] = text
-) -> list[dict[str, Any]]:
+) -> Turns:
     """The turns a column holds: a text, or with `required` or `cell` a conversation, too."""
     return turns(read(row, column, where), column, where)
 
@@ -199,7 +203,7 @@ class Benchmark(DataConverter):
         asked: Any,
         outputs: list[dict[str, Any]],
         task: str | None,
-        about: dict[str, Any] | None = None,
+        about: About | None = None,
     ) -> DataSample:
         """A sample of this benchmark: its id (empty for none), the messages of its input, its
         outputs, task and metadata.

@@ -117,9 +117,9 @@ def _draws(clusters: Sequence[Sequence[int]], seed: int, name: str) -> NDArray[n
 
 Beside = Callable[..., Mapping[str, Any]]
 """Figures of the same counts."""
-Items = Callable[[Judged], "tuple[Sequence[bool], Sequence[bool] | None]"]
+Called = tuple[Sequence[bool], Sequence[bool] | None]
 """What is good in a sample, and what was called so; None where it has no score."""
-Further = Callable[[Judged], "Mapping[str, tuple[str, bool, bool | None]]"]
+Asides = Mapping[str, tuple[str, bool, bool | None]]
 """Further figures that a sample counts for: by name the rule, the truth, and what it was called."""
 
 
@@ -142,10 +142,10 @@ class CountsScorer:
     def __init__(
         self,
         rule: str,
-        items: Items,
+        items: Callable[[Judged], Called],
         beside: Beside,
         seed: int,
-        further: Further = lambda judged: {},
+        further: Callable[[Judged], Asides] = lambda judged: {},
         once: bool = False,
     ) -> None:
         self._rule, self._items, self._beside, self._seed = rule, items, beside, seed

@@ -13,6 +13,7 @@ from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.auto_j import final_decision
 from rm_gallery.gallery.benchmarks.figures import Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import (
+    About,
     Judged,
     JudgeGroup,
     Recorded,
@@ -87,7 +88,7 @@ class JudgeBench(TwoAnswers):
     row_id = "pair_id"
     one_order = ", so this is the single game; a pairwise judge plays both."
 
-    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+    def about(self, row: Row, vote: int, where: RowRef) -> About:
         """`subset` (the category), `category` (the source as given), `original_id`,
         `response_model`.
         """

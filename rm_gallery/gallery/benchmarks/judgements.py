@@ -27,6 +27,8 @@ from rm_gallery.core.utils.identity import hashed
 from rm_gallery.core.utils.models import unknown_name
 
 Row = Mapping[str, Any]
+About = dict[str, Any]
+"""What is known of a sample, or of an answer, beside its texts."""
 Status = Literal["scored", "unscored", "failed", "stopped"]
 """What became of a sample or judgement; `stopped` was never begun, because a budget or the run
 ended.
@@ -114,7 +116,7 @@ class Judged:
         return self.sample.sample_id
 
     @property
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> About:
         """What rules read and records keep of the sample: a table row's place, else its metadata."""
         return known_of(self.sample)
 
@@ -222,7 +224,7 @@ def whole(scores: Sequence[float | None]) -> list[float] | None:
     return known if len(known) == len(scores) else None
 
 
-def known_of(sample: DataSample) -> dict[str, Any]:
+def known_of(sample: DataSample) -> About:
     """What rules read of a sample: a table row's place, else its metadata."""
     return (sample.place if isinstance(sample, TableSample) else sample.metadata) or {}
 

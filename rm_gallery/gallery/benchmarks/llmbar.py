@@ -16,6 +16,7 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.figures import Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import (
+    About,
     Judged,
     Recorded,
     Row,
@@ -93,7 +94,7 @@ class LLMBar(TwoAnswers):
     task = "instruction_following"
     one_order = ONE_ORDER
 
-    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+    def about(self, row: Row, vote: int, where: RowRef) -> About:
         """`subset`, of the column or else of the file's or folder's name where it is a published
         set.
         """

@@ -25,7 +25,7 @@ from rm_gallery.core.stats.ranking import expected_best
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, given, question
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, Row, known_of, worst_part
+from rm_gallery.gallery.benchmarks.judgements import About, Judged, Row, known_of, worst_part
 from rm_gallery.gallery.benchmarks.preferences import Votes
 from rm_gallery.gallery.benchmarks.rules import (
     Gathered,
@@ -260,7 +260,7 @@ class PPEHumanPreference(Votes):
         tie = 0 if label.lower().startswith("tie") else None
         return {"model_a": 1, "model_b": -1}.get(label, tie)
 
-    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+    def about(self, row: Row, vote: int, where: RowRef) -> About:
         """`subset` (English or other languages), `language`, `tags`, models."""
         language = row.get("language")
         english = str(language).lower() == "english"

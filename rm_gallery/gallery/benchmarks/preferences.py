@@ -24,9 +24,10 @@ from rm_gallery.core.data.load.converters import (
 from rm_gallery.core.data.schema import DataSample, is_record
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import DataError
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, given, question
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, Turns, cell, given, question
 from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.judgements import (
+    About,
     Judged,
     Row,
     Verdict,
@@ -140,6 +141,10 @@ class _Either(PooledScorer):
 WITH_TIES, WITHOUT_TIES = "with_ties", "without_ties"
 
 
+Shown = tuple[Turns, str, str]
+"""The turns of a question, and two answers to it."""
+
+
 class TwoAnswers(Benchmark):
     """Two answers in the order of the row, and a label that says which is better."""
 
@@ -185,12 +190,12 @@ class TwoAnswers(Benchmark):
         """The id of the row, empty for none."""
         return identity(row, self.row_id, where)
 
-    def shown(self, row: Row, where: RowRef) -> tuple[list[dict[str, Any]], str, str]:
+    def shown(self, row: Row, where: RowRef) -> Shown:
         """The turns of the question, and both answers."""
         first, second = (text(row, column, where) for column in self.answers)
         return question(row, self.asked, where, type(self).read_asked), first, second
 
-    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+    def about(self, row: Row, vote: int, where: RowRef) -> About:
         """The metadata; those that are None are left out."""
         return {}
 
@@ -223,9 +228,7 @@ def shared_turns(chosen: Sequence[Any], rejected: Sequence[Any]) -> int:
     return next((place for place in range(limit) if chosen[place] != rejected[place]), limit)
 
 
-def answered(
-    conversation: list[dict[str, Any]], column: str, where: RowRef
-) -> list[dict[str, Any]]:
+def answered(conversation: Turns, column: str, where: RowRef) -> Turns:
     """The conversation; DataError where its last turn is not the assistant's."""
     role = conversation[-1]["role"]
     if role != "assistant":
@@ -316,7 +319,8 @@ def _is_vote(chosen: Sequence[bool]) -> bool:
 _MARK = re.compile(r"(?:\A\s*|\r?\n\r?\n)(Human|Assistant):")
 _ROLES = {"Human": "user", "Assistant": "assistant"}
 
-Turn = tuple[str, str]
+Said = tuple[str, str]
+"""Who said what."""
 
 
 class HHRLHF(Benchmark):
@@ -362,7 +366,7 @@ class HHRLHF(Benchmark):
         )
 
 
-def _transcript(row: Row, column: str, where: RowRef) -> list[Turn]:
+def _transcript(row: Row, column: str, where: RowRef) -> list[Said]:
     before, *parts = _MARK.split(text(row, column, where))
     if before.strip() or not parts:
         raise DataError(
@@ -379,7 +383,7 @@ def _transcript(row: Row, column: str, where: RowRef) -> list[Turn]:
     return spoken
 
 
-def as_answer(dialogue: Sequence[Turn]) -> str:
+def as_answer(dialogue: Sequence[Said]) -> str:
     """What one side of a dialogue adds, by speaker: its answer, or else all turns with their
     speakers.
     """
@@ -491,7 +495,7 @@ class MTBench(Votes):
     expected = "'model_a', 'model_b' or 'tie'"
     task = "conversation"
 
-    def shown(self, row: Row, where: RowRef) -> tuple[list[dict[str, Any]], str, str]:
+    def shown(self, row: Row, where: RowRef) -> Shown:
         """The turns both conversations share, and what each model adds."""
         a, b = (_conversation(row, f"conversation_{side}", where) for side in "ab")
         shared = shared_turns(a, b)
@@ -501,7 +505,7 @@ class MTBench(Votes):
         )
         return a[:shared], first, second
 
-    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+    def about(self, row: Row, vote: int, where: RowRef) -> About:
         """`subset` (the turn), models, who voted, `cluster`."""
         turn = _turn(row, where)
         return {
@@ -528,7 +532,7 @@ def _turn(row: Row, where: RowRef) -> int | None:
     return turn
 
 
-def _conversation(row: Row, column: str, where: RowRef) -> list[dict[str, Any]]:
+def _conversation(row: Row, column: str, where: RowRef) -> Turns:
     conversation = question(row, column, where, cell)
     turn = _turn(row, where)
     # the vote is about the answer of that turn, and the file holds the later one, too

@@ -19,11 +19,19 @@ from rm_gallery.core.data.load.converters import (
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.gallery.benchmarks.base import ROW, cell, question
-from rm_gallery.gallery.benchmarks.counts import CELLS, Beside, Cells, CountsScorer, cells_figure
+from rm_gallery.gallery.benchmarks.counts import (
+    CELLS,
+    Beside,
+    Called,
+    Cells,
+    CountsScorer,
+    cells_figure,
+)
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain, with_extra
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row, unfit
 from rm_gallery.gallery.benchmarks.rules import RuleScorer, Tally, absent, mean_of, merged
 from rm_gallery.gallery.benchmarks.steps import (
+    RecordedLabel,
     StepBenchmark,
     StepRule,
     solution,
@@ -77,9 +85,7 @@ class PRMBench(StepBenchmark):
         about = {"subset": kind, **({"cluster": problem} if problem else {})}
         return self.sample(_id(kind, problem) if problem else "", asked, outputs, "math", about)
 
-    def recorded_label(
-        self, row: Row, name: str, number: int
-    ) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    def recorded_label(self, row: Row, name: str, number: int) -> RecordedLabel:
         """The published logs: `idx` with its class in front, the class, and the wrong steps."""
         kind, wrong_steps = str(row["classification"]), json_cell(row["error_steps"])
         if not _are_numbers(wrong_steps):
@@ -152,7 +158,7 @@ class _Steps(CountsScorer):
         super().__init__(RULE, self._steps, lambda *cells: {}, seed, once=True)
         self._step_rule = rule
 
-    def _steps(self, judged: Judged) -> tuple[Sequence[bool], Sequence[bool] | None]:
+    def _steps(self, judged: Judged) -> Called:
         """Which steps are right, and which were called so."""
         scores, outputs = step_scores(judged), judged.sample.output
         said = None if scores is None else self._step_rule.right(scores)

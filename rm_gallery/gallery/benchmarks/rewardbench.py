@@ -13,7 +13,7 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.denominator import weighted_bounds
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, given, question
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, Turns, cell, given, question
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row, known_of
 from rm_gallery.gallery.benchmarks.preferences import answered, shared_turns
@@ -96,8 +96,6 @@ _SECTION_OF_PREFIX = {
 _EXTRA_COLUMNS = ("subset", "chosen_model", "rejected_model")
 _IN_SECTIONS = frozenset(name for weights in SECTION_WEIGHTS.values() for name in weights)
 _KNOWN = _IN_SECTIONS | frozenset(PRIOR_SETS)
-
-Turns = list[dict[str, Any]]
 
 
 class RewardBench(Benchmark):

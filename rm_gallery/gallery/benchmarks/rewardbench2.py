@@ -26,6 +26,7 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, question
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
+    About,
     Candidate,
     Judged,
     Judgement,
@@ -151,13 +152,13 @@ class RewardBench2(Benchmark):
         )
 
 
-def _metadata(row: Row, subset: str | None, chosen: int, rejected: int) -> dict[str, Any]:
+def _metadata(row: Row, subset: str | None, chosen: int, rejected: int) -> About:
     given = row.get("num_incorrect")
     right, wrong = (
         _number_from_text(row.get("num_correct")),
         _number_from_text(row.get("num_rejected") if given is None else given),
     )
-    metadata: dict[str, Any] = {
+    metadata: About = {
         "subset": subset,
         "num_correct": right if isinstance(right, int) else chosen,
         "num_incorrect": wrong if isinstance(wrong, int) else rejected,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from rm_gallery.core.data.load.converters import (
@@ -21,6 +21,7 @@ from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, question
 from rm_gallery.gallery.benchmarks.figures import Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import (
+    About,
     Candidate,
     Judged,
     Judgement,
@@ -56,7 +57,7 @@ class _RMB(Benchmark):
         column: str,
         chosen: list[str],
         rejected: list[str],
-        models: dict[str, Any],
+        models: About,
         where: RowRef,
     ) -> DataSample:
         spoken = question(row, "conversation_input", where, cell)
@@ -239,7 +240,7 @@ def _candidate(cell: Any, column: str, where: RowRef) -> tuple[str, str | None]:
     return value["answer"], value.get("llm_name")
 
 
-def _category(row: Row, where: RowRef) -> dict[str, Any]:
+def _category(row: Row, where: RowRef) -> About:
     if row.get("category_path") is None:
         return {}
     path = text(row, "category_path", where)
@@ -247,6 +248,6 @@ def _category(row: Row, where: RowRef) -> dict[str, Any]:
     parts = [part for part in path.replace("\\", "/").split("/") if part]
     if len(parts) > 1 and parts[0].lower().endswith("_set"):
         parts = parts[1:]
-    metadata: dict[str, Any] = {"category_path": path}
+    metadata: About = {"category_path": path}
     metadata |= {"subset": parts[0]} if parts else {}
     return metadata | ({"category": "/".join(parts[1:])} if len(parts) > 1 else {})

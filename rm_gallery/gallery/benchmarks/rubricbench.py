@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
@@ -13,7 +13,7 @@ from rm_gallery.core.data.load.converters import (
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.models import copy_with
-from rm_gallery.gallery.benchmarks.judgements import Row, known_of
+from rm_gallery.gallery.benchmarks.judgements import About, Row, known_of
 from rm_gallery.gallery.benchmarks.preferences import TwoAnswers
 
 HUMAN_RUBRICS = "human_rubrics"
@@ -42,7 +42,7 @@ class RubricBench(TwoAnswers):
     expected = "0 or 1"
     row_id = "case_id"
 
-    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+    def about(self, row: Row, vote: int, where: RowRef) -> About:
         """`subset` (the domain), `rubrics` and `origin` (the source)."""
         return {
             "subset": optional_text(row, "domain", where),

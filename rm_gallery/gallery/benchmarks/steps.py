@@ -27,6 +27,7 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given, question
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
+    About,
     Judged,
     Recorded,
     Row,
@@ -153,6 +154,10 @@ class ScoredByRule(Benchmark):
                 )
 
 
+RecordedLabel = tuple[str, About, About]
+"""The id of a recorded solution, its label and its metadata."""
+
+
 class StepBenchmark(ScoredByRule):
     """A benchmark whose labels are about steps: stepwise rewards serve it."""
 
@@ -164,9 +169,7 @@ class StepBenchmark(ScoredByRule):
     """The columns of the id in such a file; the first that is there is read."""
 
     @abstractmethod
-    def recorded_label(
-        self, row: Row, name: str, number: int
-    ) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    def recorded_label(self, row: Row, name: str, number: int) -> RecordedLabel:
         """Of a row of step scores that brings its labels: the id, the label and the metadata of its
         sample.
         """
@@ -319,9 +322,7 @@ class ProcessBench(StepBenchmark):
         known = {key: value for key, value in about.items() if value}
         return self.sample(name, asked, [solution(steps, right, first_error=label)], "math", known)
 
-    def recorded_label(
-        self, row: Row, name: str, number: int
-    ) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    def recorded_label(self, row: Row, name: str, number: int) -> RecordedLabel:
         """The number of the first wrong step."""
         label = _label(row["label"])
         if label is None:
