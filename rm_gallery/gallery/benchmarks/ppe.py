@@ -25,7 +25,7 @@ from rm_gallery.core.stats.ranking import expected_best
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, given, question
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import About, Judged, Row, known_of, worst_part
+from rm_gallery.gallery.benchmarks.judgements import About, Judged, Row, known_of
 from rm_gallery.gallery.benchmarks.preferences import Votes
 from rm_gallery.gallery.benchmarks.rules import (
     Gathered,
@@ -173,13 +173,11 @@ class _Picks:
 
     def add(self, judged: Judged) -> float | None:
         """Count one question, or one pair of it; a question counts when its last pair has come."""
+        found = self._parts.margins(judged, _pairs(judged.sample))
+        conflict = None if found is None else self._conflict(judged, *found)
         if "whole" in judged.metadata:
             self._compared = True
-            parts = self._parts.add(judged)
-            if parts is None:
-                return None
-            won = [_won(part.complete(), (0, 1), part.chosen) for part in parts]
-            return self._conflict(judged, won, worst_part(parts))
+            return conflict
         scores, domain = judged.complete(), judged.subset
         best = best_of_n_credit(judged) if judged.chosen else None
         cause = judged.cause_or("data")
@@ -190,15 +188,15 @@ class _Picks:
         for k in CURVE:
             if scores is not None and k <= len(scores):
                 self._tallies[str(k)][domain].add(expected_best(scores, judged.chosen, k))
-        won = [_won(scores, pair, judged.chosen) for pair in _pairs(judged.sample)]
-        conflict = self._conflict(judged, won, judged)
         return conflict if self._mode == CONFLICT_PAIRS else best
 
-    def _conflict(self, judged: Judged, won: Sequence[bool | None], lost: Judged) -> float | None:
-        known = [right for right in won if right is not None]
-        credit = sum(known) / len(known) if known and len(known) == len(won) else None
+    def _conflict(
+        self, judged: Judged, margins: Sequence[float | None], lost: Judged
+    ) -> float | None:
+        credit = mean_of(None if margin is None else float(margin > 0) for margin in margins)
+        credit = None if None in margins else credit
         # a question without both right and wrong answers holds no pair, and none is missing
-        cause = lost.cause_or("judge") if won else None
+        cause = lost.cause_or("judge") if margins else None
         tally = self._tallies[CONFLICT_PAIRS][judged.subset]
         tally.add(credit, lost.status, judged.cluster, cause)
         return credit
@@ -225,16 +223,6 @@ class _Picks:
         known = {name: means.get(name) for name in ("oracle", CONFLICT_PAIRS)}
         curve = {str(k): mean for k in CURVE if (mean := means.get(str(k))) is not None}
         return {**known, "curve": curve}
-
-
-def _won(
-    scores: Sequence[float] | None, pair: tuple[int, int], right: Sequence[bool]
-) -> bool | None:
-    """Whether the right answer of a pair scores strictly higher; None without scores."""
-    first, second = pair
-    if scores is None:
-        return None
-    return scores[first] > scores[second] if right[first] else scores[second] > scores[first]
 
 
 class PPEHumanPreference(Votes):

@@ -27,6 +27,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
     is_pair,
     sign,
     turned,
+    worst_part,
 )
 
 if TYPE_CHECKING:
@@ -712,6 +713,21 @@ class Gathered:
             whole, unique_id=name, output=chosen, metadata={**(whole.metadata or {}), **mark}
         )
 
+    def margins(
+        self, judged: Judged, pairs: Sequence[tuple[int, int]]
+    ) -> tuple[list[float | None], Judged] | None:
+        """By how much the better answer of each pair scores above the other one (None without
+        scores), and the sample whose outcome counts; None until the last part has come.
+
+        `pairs` are those of a sample that was judged whole; a part is one pair.
+        """
+        in_parts = "whole" in judged.metadata
+        parts = self.add(judged) if in_parts else [judged]
+        if parts is None:
+            return None
+        places = [(0, 1)] if in_parts else pairs
+        return [each for part in parts for each in _margins(part, places)], worst_part(parts)
+
     def add(self, judged: Judged) -> list[Judged] | None:
         """Take one part in; gives all parts in order when it was the last one of its whole."""
         about = judged.metadata
@@ -727,6 +743,13 @@ class Gathered:
         if not waiting:
             del self._open[about["whole_key"]]
         return [gathered[part] for part in range(about["parts"])]
+
+
+def _margins(judged: Judged, pairs: Sequence[tuple[int, int]]) -> list[float | None]:
+    scores, better = judged.complete(), judged.chosen
+    if scores is None:
+        return [None] * len(pairs)
+    return [(scores[a] - scores[b]) * (1 if better[a] else -1) for a, b in pairs]
 
 
 def headline(figure: Figure, by_subset: Mapping[str, Figure]) -> Report:
