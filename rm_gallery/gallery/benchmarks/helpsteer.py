@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar
+from typing import Any
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
@@ -129,7 +129,7 @@ class HelpSteer2Preference(_Strengths):
     version = "preference strength; the data set names no rule of its own"
     own_columns = frozenset({"prompt", "response_1", "response_2", "preference_strength"})
     voted = "preference_strength"
-    modes: ClassVar[dict[str, str]] = {
+    modes = {
         **Votes.modes,
         "validation": (
             "as without_ties, of the rows whose split is validation; the file holds the training "

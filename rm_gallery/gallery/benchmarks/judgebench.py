@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from rm_gallery.core.data.load.converters import RowRef, text
 from rm_gallery.core.reward.reward import BaseReward
@@ -71,7 +71,7 @@ class JudgeBench(TwoAnswers):
     hub = "ScalerLab/JudgeBench"
     split = "gpt"
     version = "repository at e2c52c2"
-    modes: ClassVar[dict[str, str]] = {
+    modes = {
         TWO_GAMES: "both orders are played and right verdicts have to outnumber wrong ones",
         SINGLE_GAME: (
             "only the order of the file counts; a pairwise judge with --param both_orders=false "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import combinations
-from typing import Any, ClassVar
+from typing import Any
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
@@ -53,9 +53,7 @@ class LongJudgeBench(Benchmark):
     name = "longjudgebench"
     aliases = ("long-judge-bench",)
     version = "pairwise and listwise sets, repository at f35d00d"
-    modes: ClassVar[dict[str, str]] = {
-        STRUCTURE: "lists are ordered by structure; without a mode they are by content"
-    }
+    modes = {STRUCTURE: "lists are ordered by structure; without a mode they are by content"}
     own_columns = frozenset({"dataset", "id", "instruction", "responses", "ground_truth"})
     own_values = {"dataset": (*SETS, *POINTWISE)}
     one_order = ONE_ORDER

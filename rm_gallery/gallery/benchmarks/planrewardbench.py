@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
-from typing import ClassVar
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
@@ -65,7 +64,7 @@ class PlanRewardBench(Benchmark):
     split = "train"
     version = "repository at ffe6fbe"
     chance = 0.5
-    modes: ClassVar[dict[str, str]] = {
+    modes = {
         TRANSCRIPT: (
             "the turns that the trajectories do not share are one text, marked by role, since the "
             "official judges are shown whole trajectories"

@@ -8,7 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
@@ -77,7 +77,7 @@ class PPECorrectness(Benchmark):
     own_columns = frozenset(
         {"prompt", "scores", "response_1", "response_2", "sampled_conflict_pairs"}
     )
-    modes: ClassVar[dict[str, str]] = {
+    modes = {
         BEST_OF_K: "share of right answers among the top-scoring ones of all K",
         CONFLICT_PAIRS: "strict pairs of one right and one wrong answer, as sampled in the files",
     }

@@ -84,7 +84,7 @@ class StrictPairs(Preferences):
     """Strict pairs, pooled; a sample that is no pair is unscored."""
 
     name = "pairs"
-    aliases: ClassVar[tuple[str, ...]] = ()
+    aliases = ()
     version = "strict pairs, pooled"
 
     def detect(self, columns: Row) -> bool:
@@ -266,7 +266,7 @@ class Votes(TwoAnswers):
 
     chance = 0.5
     detect = Benchmark.detect
-    modes: ClassVar[dict[str, str]] = {
+    modes = {
         WITHOUT_TIES: "strict pairs; what people called a tie is not asked",
         WITH_TIES: "first, second or tie has to be the vote; verdicts that change with the order are a tie",
     }

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
@@ -79,7 +79,7 @@ class RewardBench2(Benchmark):
     hub = "allenai/reward-bench-2"
     split = "test"
     version = "upstream head (Ties of the released package: up to 0.010 apart)"
-    modes: ClassVar[dict[str, str]] = {
+    modes = {
         RANKING: (
             "all answers are compared at once and the best is named; Ties is left out, because "
             "upstream never ranks it"

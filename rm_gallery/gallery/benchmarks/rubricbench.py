@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
@@ -32,9 +31,7 @@ class RubricBench(TwoAnswers):
     split = "train"
     version = "columns of the hub card at 430cfa4, accuracy of the paper"
     chance = 0.5
-    modes: ClassVar[dict[str, str]] = {
-        HUMAN_RUBRICS: "the criteria that people wrote are shown as the context of the task"
-    }
+    modes = {HUMAN_RUBRICS: "the criteria that people wrote are shown as the context of the task"}
     own_columns = frozenset({"instruction", "response_a", "response_b", "label", "rubrics"})
     asked = "instruction"
     answers = ("response_a", "response_b")

@@ -6,7 +6,7 @@ import hashlib
 import math
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import lru_cache
@@ -112,15 +112,31 @@ def games(judged: Judged) -> tuple[Verdict, Verdict, int]:
     return judged.verdict(0, 1), turned(judged.verdict(1, 0)), int(first) - int(second)
 
 
-def two_game_credit(judged: Judged) -> float | None:
-    """1.0 if the two verdicts favour the right answer on balance: right + right or right + tie.
-    Else 0.0.
-
-    Source: JudgeBench (arXiv 2410.12784). There a missing verdict counts as a tie; here the pair is
-    unscored.
+def of_both_orders(earned: Callable[[int, int, int], float]) -> Credit:
+    """What the verdicts of both orders, naming the first output, earn by the label; None where one
+    of them is missing.
     """
-    first, second, label = games(judged)
-    return None if first is None or second is None else float((first + second) * label > 0)
+
+    def credit(judged: Judged) -> float | None:
+        first, second, label = games(judged)
+        return None if first is None or second is None else float(earned(first, second, label))
+
+    return credit
+
+
+two_game_credit = of_both_orders(lambda first, second, label: (first + second) * label > 0)
+"""1.0 if the two verdicts favour the right answer on balance: right + right or right + tie. Else 0.0.
+
+Source: JudgeBench (arXiv 2410.12784). There a missing verdict counts as a tie; here the pair is
+unscored.
+"""
+both_orders_credit = of_both_orders(lambda first, second, label: first == second == label)
+"""1.0 if the verdict is right in both orders (a tie where the label is one), else 0.0.
+
+Source: Auto-J (arXiv 2310.05470), agreement; LLMBar's "correct in both".
+"""
+consistency_credit = of_both_orders(lambda first, second, label: first == second)
+"""1.0 if both orders give the same verdict, right or not. Source: Auto-J, consistency."""
 
 
 def single_game_credit(judged: Judged) -> float | None:
@@ -142,34 +158,20 @@ def played_verdict(judged: Judged) -> Verdict:
     return second if first is None else first
 
 
-def both_orders_credit(judged: Judged) -> float | None:
-    """1.0 if the verdict is right in both orders (a tie where the label is one), else 0.0.
-
-    Source: Auto-J (arXiv 2310.05470), agreement; LLMBar's "correct in both".
-    """
-    first, second, label = games(judged)
-    return None if first is None or second is None else float(first == second == label)
-
-
-def mean_of_orders_credit(judged: Judged) -> float | None:
-    """Accuracy in either order, averaged; a tie earns half in its order.
-
-    Source: LLMBar (arXiv 2310.07641), the accuracy of its tables.
-    """
-    first, second, _ = games(judged)
-    return None if first is None or second is None else mean_as_published(judged)
-
-
 def mean_as_published(judged: Judged) -> float:
     """As `mean_of_orders_credit`, where a missing verdict is wrong in its order."""
-    *verdicts, label = games(judged)
-    return math.fsum(0.5 if verdict == 0 else float(verdict == label) for verdict in verdicts) / 2.0
+    return _mean_of_orders(*games(judged))
 
 
-def consistency_credit(judged: Judged) -> float | None:
-    """1.0 if both orders give the same verdict, right or not. Source: Auto-J, consistency."""
-    first, second, _ = games(judged)
-    return None if first is None or second is None else float(first == second)
+def _mean_of_orders(first: Verdict, second: Verdict, label: int) -> float:
+    return math.fsum(0.5 if said == 0 else float(said == label) for said in (first, second)) / 2.0
+
+
+mean_of_orders_credit = of_both_orders(_mean_of_orders)
+"""Accuracy in either order, averaged; a tie earns half in its order.
+
+Source: LLMBar (arXiv 2310.07641), the accuracy of its tables.
+"""
 
 
 # -- how samples add up ----------------------------------------------------------------------------
@@ -183,6 +185,8 @@ class Tally:
     def __init__(self) -> None:
         self.credits = array("d")
         self.clusters = array("Q")
+        self.chances = array("d")
+        """What guessing earns on each sample of which that is known."""
         self.lost: Counter[Status] = Counter()
         self.missing: Counter[str] = Counter()
 
@@ -211,6 +215,7 @@ class Tally:
         """Add another tally's samples to this one."""
         self.credits.extend(other.credits)
         self.clusters.extend(other.clusters)
+        self.chances.extend(other.chances)
         self.lost.update(other.lost)
         self.missing.update(other.missing)
 
@@ -462,22 +467,21 @@ class SubsetTallies:
         self._credit = credit
         self._fits = fits
         self._chance, self._level = chance, level or mean_of
-        self._chances: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
 
-    def add(self, judged: Judged, subset: str | None = None) -> float | None:
-        """Count one sample, under its own subset unless another is named; gives what it earned."""
+    def add(self, judged: Judged) -> float | None:
+        """Count one sample under its subset; gives what it earned."""
         credit = None
         if judged.status == "scored":
             if self._fits(judged.chosen):
                 credit = self._credit(judged)
             else:
                 self.n_unfit += 1
-        name = judged.subset if subset is None else subset
+        name = judged.subset
         if self.only_scores and credit is not None:
             self.by_subset[name].credits.append(credit)
             return credit
         if self._chance is not None and (share := self._chance(judged)) is not None:
-            self._chances[name].append(share)
+            self.by_subset[name].chances.append(share)
         cause = self.cause(judged) if credit is None else None
         self.by_subset[name].add(credit, judged.status, judged.cluster, cause)
         return credit
@@ -491,28 +495,23 @@ class SubsetTallies:
     def with_credits(self, rule: str, credit: Callable[[float], float]) -> SubsetTallies:
         """The same samples under another rule, whose credit follows from the one of this rule."""
         other = SubsetTallies(rule, self._credit, self._fits, self._chance, self._level)
-        other.n_unfit, other._chances = self.n_unfit, self._chances
+        other.n_unfit = self.n_unfit
         for name, tally in self.by_subset.items():
             other.by_subset[name] = tally.with_credits(array("d", map(credit, tally.credits)))
         return other
 
     def figures(self) -> dict[str, Figure]:
         """The figure of each subset."""
-        parts = self.by_subset.items()
-        return {
-            name: replace(counts.figure(self.rule), chance=self._level(self._chances[name]))
-            for name, counts in parts
-        }
+        return {name: self._figure(tally, {}) for name, tally in self.by_subset.items()}
 
     def pooled(self) -> Figure:
         """The figure of all subsets together."""
         extra = {"n_unfit_labels": self.n_unfit} if self.n_unfit else {}
-        chances = array("d")
-        for part in self._chances.values():
-            chances.extend(part)
         tallies = list(self.by_subset.values())
-        whole = tallies[0] if len(tallies) == 1 else merged(tallies)
-        return replace(whole.figure(self.rule, extra), chance=self._level(chances))
+        return self._figure(tallies[0] if len(tallies) == 1 else merged(tallies), extra)
+
+    def _figure(self, tally: Tally, extra: dict[str, Any]) -> Figure:
+        return replace(tally.figure(self.rule, extra), chance=self._level(tally.chances))
 
 
 def strict_pairs() -> SubsetTallies:
@@ -693,7 +692,8 @@ class Gathered:
     """
 
     def __init__(self) -> None:
-        self._open: dict[str, list[dict[Hashable, Judged]]] = {}
+        self._open: dict[str, list[list[Judged]]] = {}
+        """By the key of the whole, and by part: what waits for the other parts."""
 
     @staticmethod
     def part_of(
@@ -731,18 +731,15 @@ class Gathered:
     def add(self, judged: Judged) -> list[Judged] | None:
         """Take one part in; gives all parts in order when it was the last one of its whole."""
         about = judged.metadata
-        waiting = self._open.setdefault(about["whole_key"], [])
-        gathered = next((parts for parts in waiting if about["part"] not in parts), None)
-        if gathered is None:
-            gathered = {}
-            waiting.append(gathered)
-        gathered[about["part"]] = judged
-        if len(gathered) < about["parts"]:
+        key, part = about["whole_key"], about["part"]
+        parts = self._open.setdefault(key, [[] for _ in range(about["parts"])])
+        parts[part].append(judged)
+        if not all(parts):
             return None
-        waiting[:] = [parts for parts in waiting if parts is not gathered]
-        if not waiting:
-            del self._open[about["whole_key"]]
-        return [gathered[part] for part in range(about["parts"])]
+        gathered = [waiting.pop(0) for waiting in parts]
+        if not any(parts):
+            del self._open[key]
+        return gathered
 
 
 def _margins(judged: Judged, pairs: Sequence[tuple[int, int]]) -> list[float | None]:
@@ -790,11 +787,18 @@ def chance_of(figures: Sequence[Figure], weights: Sequence[float] | None = None)
     None where nobody knows.
     """
     shares = weights or [1.0] * len(figures)
-    pairs = [(each, share) for each, share in zip(figures, shares, strict=True)]
+    pairs = list(zip(figures, shares, strict=True))
     scored = [pair for pair in pairs if pair[0].score is not None]
-    known = [(each.chance, w) for each, w in scored or pairs if each.chance is not None]
+    return weighted_mean((each.chance, weight) for each, weight in scored or pairs)
+
+
+def weighted_mean(values: Iterable[tuple[float | None, float]]) -> float | None:
+    """The mean of values with their weights; what has no value leaves it, and None is left of
+    nothing.
+    """
+    known = [(value, weight) for value, weight in values if value is not None]
     total = math.fsum(weight for _, weight in known)
-    return math.fsum(chance * weight for chance, weight in known) / total if total else None
+    return math.fsum(value * weight for value, weight in known) / total if total else None
 
 
 def absent(names: Iterable[str], parts: Mapping[str, Figure]) -> list[str]:

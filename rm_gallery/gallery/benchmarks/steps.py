@@ -109,7 +109,7 @@ class ScoredByRule(Benchmark):
     `--step-rule` sets that rule; it is named beside every figure.
     """
 
-    baselines: ClassVar[bool] = False
+    baselines = False
     judges: ClassVar[str] = "step"
     """What a score is about."""
     step_rule: StepRule = StepRule("threshold", 0.5)
@@ -161,7 +161,7 @@ RecordedLabel = tuple[str, About, About]
 class StepBenchmark(ScoredByRule):
     """A benchmark whose labels are about steps: stepwise rewards serve it."""
 
-    kinds: ClassVar[frozenset[str]] = frozenset({"stepwise"})
+    kinds = frozenset({"stepwise"})
     labels: ClassVar[tuple[str, ...]]
     """Columns with the truth, in a file of scores that needs no data beside it."""
 

@@ -25,8 +25,8 @@ class VerdictBenchmark(ScoredByRule):
     An answer that scores above the threshold is called good. `--step-rule threshold:X` sets it.
     """
 
-    kinds: ClassVar[frozenset[str]] = frozenset({"pointwise"})
-    judges: ClassVar[str] = "answer"
+    kinds = frozenset({"pointwise"})
+    judges = "answer"
     rule: ClassVar[str] = "macro_f1"
 
     def scorer(self, seed: int = 0) -> RuleScorer:

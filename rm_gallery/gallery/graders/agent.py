@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, create_model
 from rapidfuzz import fuzz
@@ -390,9 +390,9 @@ class TrajectoryComprehensiveGrader(RubricGrader):
     without tool calls; one step that cannot be judged leaves the trajectory without a score.
     """
 
-    unheard: ClassVar[frozenset[str]] = frozenset({"prompt", "whole", "own_form"})
-    rubric: ClassVar[str] = "trajectory_step"
-    folder: ClassVar[Path] = Path(__file__).parent / "parts"
+    unheard = frozenset({"prompt", "whole", "own_form"})
+    rubric = "trajectory_step"
+    folder = Path(__file__).parent / "parts"
     name: str = "trajectory_comprehensive"
     score_range: Bounds = (0.0, 1.0)
     threshold: float | None = 0.8
