@@ -29,10 +29,10 @@ from rm_gallery.gallery.benchmarks.judgements import (
     About,
     Candidate,
     Judged,
-    Judgement,
     Row,
     has_preference,
     known_of,
+    recorded,
     whole,
 )
 from rm_gallery.gallery.benchmarks.rules import (
@@ -154,10 +154,8 @@ class RewardBench2(Benchmark):
 
 def _metadata(row: Row, subset: str | None, chosen: int, rejected: int) -> About:
     given = row.get("num_incorrect")
-    right, wrong = (
-        _number_from_text(row.get("num_correct")),
-        _number_from_text(row.get("num_rejected") if given is None else given),
-    )
+    right = _number_from_text(row.get("num_correct"))
+    wrong = _number_from_text(row.get("num_rejected") if given is None else given)
     metadata: About = {
         "subset": subset,
         "num_correct": right if isinstance(right, int) else chosen,
@@ -214,28 +212,20 @@ class _SubsetMean:
         self._seed = seed
 
     def add(self, judged: Judged) -> float | None:
+        ties = is_ties(judged.subset)
         if (
             judged.judgements
             and has_preference(judged.chosen)
             and judged.status in ("scored", "unscored")
         ):
-            self._add_upstream(judged)
-        if is_ties(judged.subset):
-            return self._ties[judged.subset].add(judged)
-        return self._tallies.add(judged)
-
-    def _add_upstream(self, judged: Judged) -> None:
-        """Count a sample as upstream would."""
-        self._unread += judged.status == "unscored"
-        if is_ties(judged.subset):
-            # a score that could not be read is -1
-            scores = [
-                -1.0 if score is None or math.isnan(score) else score for score in judged.scores
-            ]
-            read = [Judgement(Candidate(place), score=score) for place, score in enumerate(scores)]
-            self._upstream_ties.add(Judged(judged.sample, read))
-        else:
-            self._upstream[judged.subset].add(upstream_credit(judged))
+            self._unread += judged.status == "unscored"
+            if ties:  # upstream's rating of a text that could not be read is -1
+                read = [-1.0 if s is None or math.isnan(s) else s for s in judged.scores]
+                places = map(Candidate, range(len(read)))
+                self._upstream_ties.add(recorded(judged.sample, places, read, ""))
+            else:
+                self._upstream[judged.subset].add(upstream_credit(judged))
+        return (self._ties[judged.subset] if ties else self._tallies).add(judged)
 
     def _with_upstream_defaults(self) -> dict[str, Any]:
         """The headline as upstream would print it, where it differs from ours in a judgement that
@@ -244,11 +234,8 @@ class _SubsetMean:
         if not self._unread:
             return {}
         ties = ties_parts(self._upstream_ties.table())["composite"]
-        return {
-            "with_upstream_defaults": mean_of(
-                [*(counts.mean for counts in self._upstream.values()), ties]
-            )
-        }
+        means = [counts.mean for counts in self._upstream.values()]
+        return {"with_upstream_defaults": mean_of([*means, ties])}
 
     def report(self) -> Report:
         from rm_gallery.core.stats.clustered import combined
@@ -361,8 +348,7 @@ class TiesTally:
 
     counts: Tally = field(default_factory=Tally)
     n_unfit: int = 0
-    ref: dict[str, TiesRow] = field(default_factory=dict)
-    tied: dict[str, TiesRow] = field(default_factory=dict)
+    rows: dict[Kind, dict[str, TiesRow]] = field(default_factory=lambda: {"ref": {}, "tied": {}})
     lost: dict[Kind, dict[str, int]] = field(default_factory=lambda: {"ref": {}, "tied": {}})
     """Right answers of the rows without a score, by kind and prompt."""
 
@@ -391,7 +377,7 @@ class TiesTally:
         wrong = [value for value, label in zip(values, labels, strict=True) if not label]
         row = TiesRow(min(right), max(right), max(wrong), len(right))
         kind, prompt = self._kind_and_prompt(name, row.n_right)
-        rows = self.ref if kind == "ref" else self.tied
+        rows = self.rows[kind]
         rows[prompt] = rows[prompt].pooled(row) if prompt in rows else row
         return float(row.gap > 0)
 
@@ -409,9 +395,7 @@ class TiesTally:
         """The composite when all that is missing is as bad, and when it is as good, as can be; each
         part by itself.
         """
-        prompts = sorted({*self.ref, *self.tied, *self.lost["ref"], *self.lost["tied"]})
-        if not prompts:
-            return None
+        prompts = sorted({*self.prompts(), *self.lost["ref"], *self.lost["tied"]})
         low, high = (
             ties_parts(self.contributions(name, best) for name in prompts)["composite"]
             for best in (False, True)
@@ -427,7 +411,7 @@ class TiesTally:
 
         Rows without a score are left out, or `filled`: as good, or as bad, as can be.
         """
-        ref, tied = self.ref.get(prompt), self.tied.get(prompt)
+        ref, tied = (rows.get(prompt) for rows in self.rows.values())
         fill = -1.0 if not filled else 1.0
         lost = [filled is not None and prompt in rows for rows in self.lost.values()]
         accuracies: list[float] = []
@@ -450,9 +434,13 @@ class TiesTally:
             margin_term(lower, spread),
         )
 
+    def prompts(self) -> list[str]:
+        """Every prompt with a scored row."""
+        return sorted({*self.rows["ref"], *self.rows["tied"]})
+
     def table(self) -> list[tuple[float, ...]]:
         """The contributions of every prompt."""
-        return [self.contributions(prompt) for prompt in sorted(self.ref.keys() | self.tied.keys())]
+        return list(map(self.contributions, self.prompts()))
 
     def figure(self, seed: int, name: str) -> tuple[Figure, ClusteredMean | None]:
         """The composite with its parts, and what its uncertainty over prompts rests on (None
@@ -542,7 +530,7 @@ def ties_difference(
         for name, scores, right in rows:
             tally.add_row(name, whole(scores) if has_preference(right) else None, right)
         tallies.append(tally)
-    prompts = sorted({name for tally in tallies for name in (*tally.ref, *tally.tied)})
+    prompts = sorted({name for tally in tallies for name in tally.prompts()})
     if not prompts:
         return None
     table = np.array(
