@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
     text,
 )
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
     About,
     Judged,
+    JudgeGroup,
     Recorded,
     Row,
     Rows,
@@ -25,7 +26,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
     turned,
     unfit,
 )
-from rm_gallery.gallery.benchmarks.preferences import TwoAnswers
+from rm_gallery.gallery.benchmarks.preferences import TwoAnswers, is_vote
 from rm_gallery.gallery.benchmarks.rules import (
     CountingUnreadable,
     Credit,
@@ -145,13 +146,13 @@ class AutoJ(TwoAnswers):
         """As for judgements, but a verdict that cannot be read agrees with nothing."""
         return CountingUnreadable(_Agreement(unread=0.0))
 
-    def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    def recorded_line(self, group: JudgeGroup, report: Report) -> Extra:
         """The report with the leaderboard's figures at hand, overall and by group."""
         figures = {name: _leaderboard(part) for name, part in report.by_subset.items()}
         return {**super().recorded_line(group, report), **_leaderboard(report), "by_group": figures}
 
 
-def _leaderboard(figure: Figure) -> dict[str, Any]:
+def _leaderboard(figure: Figure) -> Extra:
     return {
         "agreement": figure.score,
         **{name: figure.extra.get(name) for name in ("consistency", "single")},
@@ -192,7 +193,7 @@ class _Agreement:
                 found = credit(judged)
                 return unread if found is None else found
 
-            return SubsetTallies(rule, earned, _fits)
+            return SubsetTallies(rule, earned, is_vote)
 
         self._rules = SideBySide(
             {
@@ -211,10 +212,6 @@ class _Agreement:
     def report(self) -> Report:
         lead, other = ("single", "agreement") if self._one_order else ("agreement", "single")
         return self._rules.report(lead, ("consistency", other))
-
-
-def _fits(chosen: Sequence[bool]) -> bool:
-    return len(chosen) == 2 and not all(chosen)
 
 
 def _single(judged: Judged) -> float | None:

@@ -30,10 +30,11 @@ from rm_gallery.core.stats.denominator import Trait, labelled_traits
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import nearest, unknown_name
 from rm_gallery.core.utils.plugins import plugins
-from rm_gallery.gallery.benchmarks.figures import Report, with_baselines
+from rm_gallery.gallery.benchmarks.figures import Extra, Report, with_baselines
 from rm_gallery.gallery.benchmarks.judgements import (
     About,
     Judged,
+    JudgeGroup,
     Recorded,
     Row,
     Rows,
@@ -331,7 +332,7 @@ class Benchmark(DataConverter):
         """
         return self.scorer(seed)
 
-    def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    def recorded_line(self, group: JudgeGroup, report: Report) -> Extra:
         """What `bench --json` prints of one recorded group."""
         return {**group, **report.to_dict()}
 

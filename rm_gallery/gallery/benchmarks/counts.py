@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged
 from rm_gallery.gallery.benchmarks.rules import Tally, headline, merged
 from rm_gallery.gallery.benchmarks.steps import harmonic_mean, interval_of
@@ -115,7 +115,7 @@ def _draws(clusters: Sequence[Sequence[int]], seed: int, name: str) -> NDArray[n
     return drawn
 
 
-Beside = Callable[..., Mapping[str, Any]]
+Beside = Callable[..., Extra]
 """Figures of the same counts."""
 Called = tuple[Sequence[bool], Sequence[bool] | None]
 """What is good in a sample, and what was called so; None where it has no score."""

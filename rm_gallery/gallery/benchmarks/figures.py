@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 COUNTS = ("n", "n_scored", "n_unscored", "n_failed", "n_stopped")
 UNNAMED = "(no subset)"
+Extra = dict[str, Any]
+"""Further figures, by name."""
 
 RULES: Mapping[str, str] = {
     "pair_strict": "share of pairs whose chosen answer scores strictly higher; equal scores are wrong",
@@ -135,7 +137,7 @@ class Figure(Record):
     n_stopped: int
     score: float | None
     ci95: Interval | None
-    extra: dict[str, Any] = field(default_factory=dict)
+    extra: Extra = field(default_factory=dict)
     chance: float | None = None
     baselines: Mapping[str, float | None] = field(default_factory=dict)
     missing: Mapping[str, int] = field(default_factory=dict)
@@ -377,12 +379,12 @@ def with_baselines(
     return replace(held(report, baselines), by_subset=parts)
 
 
-def with_extra(figure: F, further: Mapping[str, Any]) -> F:
+def with_extra(figure: F, further: Extra) -> F:
     """The figure with further ones beside it."""
     return replace(figure, extra={**figure.extra, **further})
 
 
-def _further(extra: Mapping[str, Any]) -> list[str]:
+def _further(extra: Extra) -> list[str]:
     """Further figures of a rule as people read them: sections, levels, and what position did to a
     judge.
     """
@@ -400,7 +402,7 @@ def _further(extra: Mapping[str, Any]) -> list[str]:
     return shown
 
 
-def missing_parts(extra: Mapping[str, Any]) -> str:
+def missing_parts(extra: Extra) -> str:
     """What of a benchmark is not there or has no score, and so is not in its figure."""
     gaps = {
         name: names

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
@@ -15,7 +14,7 @@ from rm_gallery.core.data.load.converters import (
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, Turns, cell
-from rm_gallery.gallery.benchmarks.figures import Report
+from rm_gallery.gallery.benchmarks.figures import Extra, Report
 from rm_gallery.gallery.benchmarks.judgements import About, Judged, Row, known_of, worst_part
 from rm_gallery.gallery.benchmarks.preferences import Shown, Votes
 from rm_gallery.gallery.benchmarks.rules import RuleScorer, Tally, headline, merged
@@ -97,7 +96,7 @@ class _RatedPairs:
         pairs = merged([self._pairs])
         for unpaired in self._waiting.values():
             pairs.add(None, unpaired.status, cause=unpaired.cause_or("data"))
-        extra: dict[str, Any] = {
+        extra: Extra = {
             "equal_ratings": self._equal,
             "answers_without_a_partner": len(self._waiting),
         }

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from rm_gallery.core.data.load.converters import RowRef, text
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.auto_j import final_decision
-from rm_gallery.gallery.benchmarks.figures import Report, with_extra
+from rm_gallery.gallery.benchmarks.figures import Extra, Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import (
     About,
     Judged,
@@ -174,7 +173,7 @@ class JudgeBench(TwoAnswers):
         """Two games, with the pairs beside them of which a text holds no verdict."""
         return CountingUnreadable(self.scorer(seed))
 
-    def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    def recorded_line(self, group: JudgeGroup, report: Report) -> Extra:
         """Judge, number of pairs, score and that of each category, and how far to trust them."""
         if not group:
             return super().recorded_line(group, report)

@@ -5,19 +5,19 @@ in both orders.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import PurePath
-from typing import Any
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
 )
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
-from rm_gallery.gallery.benchmarks.figures import Report, with_extra
+from rm_gallery.gallery.benchmarks.figures import Extra, Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import (
     About,
     Judged,
+    JudgeGroup,
     Recorded,
     Row,
     Rows,
@@ -140,7 +140,7 @@ class LLMBar(TwoAnswers):
         """Both orders as published: a text without a verdict is wrong in its order."""
         return CountingUnreadable(_BothOrders(mean_as_published))
 
-    def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    def recorded_line(self, group: JudgeGroup, report: Report) -> Extra:
         """The published statistics of a run of a judge on a set, as shares."""
         if not {"subset", "evaluator", "method"} <= group.keys():
             return super().recorded_line(group, report)

@@ -96,8 +96,8 @@ class LongJudgeBench(Benchmark):
     def _with_labels(
         self,
         name: str,
-        responses: Sequence[Mapping[str, Any]],
-        truth: Mapping[str, Any],
+        responses: Sequence[Row],
+        truth: Row,
         where: RowRef,
     ) -> list[dict[str, Any]]:
         """The responses with what people said of them."""
@@ -131,9 +131,7 @@ class LongJudgeBench(Benchmark):
         return _Ordered(_RANKS[self.mode][1])
 
 
-def _ranks(
-    responses: Sequence[Mapping[str, Any]], truth: Mapping[str, Any], ranking: str, where: RowRef
-) -> list[int]:
+def _ranks(responses: Sequence[Row], truth: Row, ranking: str, where: RowRef) -> list[int]:
     """People's ranks of the responses, 1 for the best."""
     places = truth.get(ranking)
     given_to = places if isinstance(places, Mapping) else {}

@@ -24,7 +24,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.ranking import expected_best
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, given, question
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import About, Judged, Row, known_of
 from rm_gallery.gallery.benchmarks.preferences import Votes
 from rm_gallery.gallery.benchmarks.rules import (
@@ -212,13 +212,13 @@ class _Picks:
             )
             for name, counts in tallies.items()
         }
-        extra: dict[str, Any] = {"domains_absent": absent(DOMAINS, parts)}
+        extra: Extra = {"domains_absent": absent(DOMAINS, parts)}
         if not pairs_only:
             for name in ("oracle", CONFLICT_PAIRS):
                 extra[name] = mean_of(part.extra[name] for part in parts.values())
         return headline(mean_of_parts(rule, parts, interval_of_mean(tallies), extra), parts)
 
-    def _best_of_k_extra(self, domain: str) -> dict[str, Any]:
+    def _best_of_k_extra(self, domain: str) -> Extra:
         means = {name: by_domain[domain].mean for name, by_domain in self._tallies.items()}
         known = {name: means.get(name) for name in ("oracle", CONFLICT_PAIRS)}
         curve = {str(k): mean for k in CURVE if (mean := means.get(str(k))) is not None}

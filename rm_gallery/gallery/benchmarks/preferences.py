@@ -283,14 +283,14 @@ class Votes(TwoAnswers):
             return PooledScorer(strict_pairs())
         return PooledScorer(
             SubsetTallies(
-                "three_class_agreement", agreement_credit, _is_vote, _vote, _chance_of_votes
+                "three_class_agreement", agreement_credit, is_vote, _vote, _chance_of_votes
             )
         )
 
 
 def _vote(judged: Judged) -> float | None:
     """2 for a verdict of tie plus 1 for a vote of tie; None for a sample without a verdict."""
-    if judged.status != "scored" or not _is_vote(judged.chosen):
+    if judged.status != "scored" or not is_vote(judged.chosen):
         return None
     verdict = verdict_of(judged)
     return None if verdict is None else 2.0 * (verdict == 0) + (not any(judged.chosen))
@@ -309,8 +309,9 @@ def _chance_of_votes(votes: Sequence[float]) -> float | None:
     return tied * voted + (1 - tied) * (1 - voted) / 2
 
 
-def _is_vote(chosen: Sequence[bool]) -> bool:
-    return is_pair(chosen) or (len(chosen) == 2 and not any(chosen))
+def is_vote(chosen: Sequence[bool]) -> bool:
+    """Whether the labels are those of two answers, of which people preferred one or neither."""
+    return len(chosen) == 2 and not all(chosen)
 
 
 # -- whole dialogues: HH-RLHF, HHH, MT-bench -------------------------------------------------------

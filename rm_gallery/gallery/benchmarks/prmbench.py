@@ -27,8 +27,8 @@ from rm_gallery.gallery.benchmarks.counts import (
     CountsScorer,
     cells_figure,
 )
-from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain, with_extra
-from rm_gallery.gallery.benchmarks.judgements import Judged, Row, unfit
+from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report, plain, with_extra
+from rm_gallery.gallery.benchmarks.judgements import Judged, JudgeGroup, Row, unfit
 from rm_gallery.gallery.benchmarks.rules import RuleScorer, Tally, absent, mean_of, merged
 from rm_gallery.gallery.benchmarks.steps import (
     RecordedLabel,
@@ -98,7 +98,7 @@ class PRMBench(StepBenchmark):
         """Count steps."""
         return _Steps(self.step_rule, seed)
 
-    def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    def recorded_line(self, group: JudgeGroup, report: Report) -> Extra:
         """The report with the official counts and figures at hand, overall and by class."""
         correct = {name: part for name, part in report.extra.items() if name == CORRECT}
         parts = {**report.by_subset, **correct}
@@ -110,7 +110,7 @@ class PRMBench(StepBenchmark):
         }
 
 
-def _figures(figure: Figure) -> dict[str, Any]:
+def _figures(figure: Figure) -> Extra:
     wanted = (*CELLS, "F1", "F1neg", "first_error_accuracy")
     return {**{name: figure.extra.get(name) for name in wanted}, "PRMScore": figure.score}
 
@@ -169,7 +169,7 @@ class _Steps(CountsScorer):
     def report(self) -> Report:
         report = super().report()
         parts = dict(report.by_subset)
-        extra: dict[str, Any] = {"step_rule": str(self._step_rule)}
+        extra: Extra = {"step_rule": str(self._step_rule)}
         for aspect, kinds in ASPECTS.items():
             scores = [parts[kind].score if kind in parts else None for kind in kinds]
             extra[aspect] = None if None in scores else mean_of(scores)
@@ -188,7 +188,7 @@ class _Steps(CountsScorer):
             f1, f1_negative = f_scores(*cells)
             return f1 if name in WITHOUT_ERRORS else 0.5 * f1 + 0.5 * f1_negative
 
-        def shown(*cells: float) -> dict[str, Any]:
+        def shown(*cells: float) -> Extra:
             f1, f1_negative = f_scores(*cells)
             counts = dict(zip(CELLS, cells, strict=True))
             return {**counts, "F1": f1, "F1neg": f1_negative, "first_error_accuracy": first}

@@ -13,7 +13,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.denominator import weighted_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, Turns, cell, given, question
-from rm_gallery.gallery.benchmarks.figures import Figure, Report, with_extra
+from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row, known_of
 from rm_gallery.gallery.benchmarks.preferences import answered, shared_turns
 from rm_gallery.gallery.benchmarks.rules import (
@@ -303,7 +303,7 @@ class _Sections:
         )
         return with_extra(figure, extra)
 
-    def _with_upstream_defaults(self, prior: bool) -> dict[str, Any]:
+    def _with_upstream_defaults(self, prior: bool) -> Extra:
         """Upstream gives half a point to a verdict it cannot read; the headline that comes out,
         where there are such.
         """

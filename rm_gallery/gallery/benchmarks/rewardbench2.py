@@ -24,7 +24,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, question
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
     About,
     Candidate,
@@ -227,7 +227,7 @@ class _SubsetMean:
                 self._upstream[judged.subset].add(upstream_credit(judged))
         return (self._ties[judged.subset] if ties else self._tallies).add(judged)
 
-    def _with_upstream_defaults(self) -> dict[str, Any]:
+    def _with_upstream_defaults(self) -> Extra:
         """The headline as upstream would print it, where it differs from ours in a judgement that
         could not be read.
         """
@@ -470,15 +470,13 @@ class TiesTally:
         return figure, whole
 
 
-def ties_parts(table: Iterable[Sequence[float]]) -> dict[str, Any]:
+def ties_parts(table: Iterable[Sequence[float]]) -> Extra:
     """Sum contributions into the five parts and the composite; a part over nothing is None and
     makes the composite None.
     """
     columns = list(zip(*table, strict=True)) or [()] * 8
     sums = [math.fsum(column) for column in columns]
-    parts: dict[str, Any] = {
-        name: hits / n if n else None for name, (hits, n) in _ratios(sums).items()
-    }
+    parts: Extra = {name: hits / n if n else None for name, (hits, n) in _ratios(sums).items()}
     known = [weight * parts[name] for name, weight in WEIGHTS.items() if parts[name] is not None]
     parts["composite"] = math.fsum(known) if len(known) == len(WEIGHTS) else None
     return {**parts, "n_ref": int(sums[0]), "n_tied": int(sums[2]), "n_pairs": int(sums[4])}

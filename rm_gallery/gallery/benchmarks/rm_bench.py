@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
@@ -20,7 +19,7 @@ from rm_gallery.core.data.load.converters import (
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given, question
-from rm_gallery.gallery.benchmarks.figures import Figure, Report, with_extra
+from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row
 from rm_gallery.gallery.benchmarks.rules import (
     MEAN_OF_SUBSETS,
@@ -203,7 +202,7 @@ class _Matrices:
         """Report what was counted so far; rows whose pairs have not all come are left out."""
         parts = {name: matrix.figure() for name, matrix in self._domains.items()}
         matrices = self._domains.items()
-        extra: dict[str, Any] = {
+        extra: Extra = {
             level: mean_of(part.extra[level] for part in parts.values()) for level in LEVELS
         }
         extra["ci95"] = {

@@ -18,7 +18,15 @@ from rm_gallery.core.stats.denominator import Bounded, added, mean_bounds, worst
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import Cause
 from rm_gallery.core.utils.models import copy_with
-from rm_gallery.gallery.benchmarks.figures import COUNTS, UNNAMED, Figure, Report, plain, with_extra
+from rm_gallery.gallery.benchmarks.figures import (
+    COUNTS,
+    UNNAMED,
+    Extra,
+    Figure,
+    Report,
+    plain,
+    with_extra,
+)
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     Status,
@@ -235,11 +243,11 @@ class Tally:
         """Mean credit of the scored samples; None without any."""
         return math.fsum(self.credits) / len(self.credits) if self.credits else None
 
-    def counts(self) -> dict[str, Any]:
+    def counts(self) -> Extra:
         """The counts as a `Figure` names them."""
         return self._counts(self.with_missing())
 
-    def _counts(self, bounded: Bounded) -> dict[str, Any]:
+    def _counts(self, bounded: Bounded) -> Extra:
         n_scored, lost = len(self.credits), self.lost
         return {
             "n": n_scored + lost.total(),
@@ -269,7 +277,7 @@ class Tally:
         """
         return interval_of_mean({"": self}) if self.clusters else None
 
-    def figure(self, rule: str, extra: dict[str, Any] | None = None) -> Figure:
+    def figure(self, rule: str, extra: Extra | None = None) -> Figure:
         """The mean credit with its interval."""
         bounded = self.with_missing()
         return Figure(
@@ -365,7 +373,7 @@ class CountingUnreadable:
         return with_extra(self._counting.report(), {"n_unreadable": self._unreadable})
 
 
-def reliability(report: Report) -> dict[str, Any]:
+def reliability(report: Report) -> Extra:
     """How far to trust the figure of recorded pairs: its rule, its interval, and what was unread."""
     return {
         "rule": report.rule,
@@ -510,7 +518,7 @@ class SubsetTallies:
         tallies = list(self.by_subset.values())
         return self._figure(tallies[0] if len(tallies) == 1 else merged(tallies), extra)
 
-    def _figure(self, tally: Tally, extra: dict[str, Any]) -> Figure:
+    def _figure(self, tally: Tally, extra: Extra) -> Figure:
         return replace(tally.figure(self.rule, extra), chance=self._level(tally.chances))
 
 
@@ -583,7 +591,7 @@ class Orders:
         first, second, _ = games(judged)
         self.ties += not (first or 0) + (second or 0)
 
-    def extra(self) -> dict[str, Any]:
+    def extra(self) -> Extra:
         """The figures under "orders"; nothing when no pair was shown twice."""
         n = self._tallies["both_orders"].n_scored
         if not n:
@@ -757,7 +765,7 @@ def headline(figure: Figure, by_subset: Mapping[str, Figure]) -> Report:
     return Report(**vars(figure), by_subset={} if list(by_subset) == [""] else parts)
 
 
-def pooled_counts(figures: Iterable[Figure]) -> dict[str, Any]:
+def pooled_counts(figures: Iterable[Figure]) -> Extra:
     """The counts of several figures together, and what is missing in all of them."""
     figures = list(figures)
     counts = {name: sum(getattr(figure, name) for figure in figures) for name in COUNTS}
@@ -765,7 +773,7 @@ def pooled_counts(figures: Iterable[Figure]) -> dict[str, Any]:
 
 
 def mean_of_parts(
-    rule: str, parts: Mapping[str, Figure], ci95: Interval | None, extra: dict[str, Any]
+    rule: str, parts: Mapping[str, Figure], ci95: Interval | None, extra: Extra
 ) -> Figure:
     """The mean of the parts' scores, each weighing the same, with the mean of their chance, their
     counts and limits.

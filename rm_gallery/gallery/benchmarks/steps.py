@@ -25,7 +25,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given, question
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
     About,
     Judged,
@@ -398,7 +398,7 @@ class _FirstErrors:
         for name, kinds in sorted(self._sets.items()):
             parts[name], drawn = self._set_figure(name, kinds)
             draws += [] if drawn is None else [drawn]
-        extra: dict[str, Any] = {
+        extra: Extra = {
             name: mean_of(part.extra[name] for part in parts.values() if part.score is not None)
             for name in ("error_accuracy", "correct_accuracy")
         }
