@@ -80,9 +80,7 @@ def cells_figure(
     if parts and low is not None and high is not None:
         known["bounds"] = Interval(low, high)
     score = measure(tp, fp, tn, fn) if clusters else None
-    if not clusters:
-        return Figure(rule, score=None, ci95=None, **known)
-    extra = dict(beside(tp, fp, tn, fn))
+    extra = dict(beside(tp, fp, tn, fn)) if clusters else {}
     if score is None:
         return Figure(rule, score=None, ci95=None, extra=extra, **known)
     ci95 = None

@@ -187,19 +187,10 @@ class Judged:
         """Who won when `first` was shown before `second`; without such a judgement, what the two
         scores say.
         """
-        games = {
-            judgement.place: judgement
-            for judgement in self.judgements
-            if isinstance(judgement.place, Pair)
-        }
-        played = games.get(Pair(first, second))
-        if played is not None:
-            return played.verdict
-        return (
-            None
-            if games or self.status != "scored"
-            else sign(self.scores[first], self.scores[second])
-        )
+        games = {j.place: j.verdict for j in self.judgements if isinstance(j.place, Pair)}
+        if games or self.status != "scored":
+            return games.get(Pair(first, second))
+        return sign(self.scores[first], self.scores[second])
 
     @derived
     def played_orders(self) -> int:
@@ -356,17 +347,17 @@ def _games(reward: BaseReward, sample: DataSample) -> list[Judgement]:
     return games
 
 
+_WORST_FIRST: tuple[Status, ...] = ("failed", "stopped", "unscored", "scored")
+
+
 def worst(statuses: Iterable[Status]) -> Status:
     """The outcome of a whole whose parts ended so: one lost part loses it."""
-    present = set(statuses)
-    order: tuple[Status, ...] = ("failed", "stopped", "unscored")
-    return next((status for status in order if status in present), "scored")
+    return min(statuses, key=_WORST_FIRST.index, default="scored")
 
 
 def worst_part(parts: Sequence[Judged]) -> Judged:
-    """The part whose outcome is that of the whole: one lost part loses it."""
-    status = worst(part.status for part in parts)
-    return next(part for part in parts if part.status == status)
+    """The part whose outcome is that of the whole."""
+    return min(parts, key=lambda part: _WORST_FIRST.index(part.status))
 
 
 def is_pair(chosen: Sequence[bool]) -> bool:

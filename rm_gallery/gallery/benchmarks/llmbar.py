@@ -198,11 +198,8 @@ def llmbar_reader(evaluator: str, method: str, kind: str) -> TextReader:
     """
     if method not in LLMBAR_METHODS:
         raise ConfigError(unknown_name("method of LLMBar", method, LLMBAR_METHODS))
-    if method == "CoT":
-        return llmbar_answer if evaluator == "PaLM2" else llmbar_explained
-    if method == "Swap":
-        return llmbar_answer if kind == "synthesize" else llmbar_explained
-    return llmbar_explained if method == "Swap_CoT" else llmbar_answer
+    explained = {"CoT": evaluator != "PaLM2", "Swap": kind != "synthesize", "Swap_CoT": True}
+    return llmbar_explained if explained.get(method) else llmbar_answer
 
 
 def llmbar_ratings(first: str, second: str) -> tuple[Verdict, Verdict]:

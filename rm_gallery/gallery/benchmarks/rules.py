@@ -153,10 +153,9 @@ def single_game_credit(judged: Judged) -> float | None:
 
     Source: JudgeBench, `--single_game`, and its reading of two equal scores.
     """
-    values = judged.complete()
+    values, verdict = judged.complete(), played_verdict(judged)
     if judged.played_orders == 0:
-        return None if values is None else float((sign(*values) or -1) == games(judged)[2])
-    verdict = played_verdict(judged)
+        verdict = None if values is None else sign(*values) or -1
     return None if verdict is None else float(verdict == games(judged)[2])
 
 
@@ -398,12 +397,9 @@ def strict_share(judged: Judged) -> float | None:
     """As `chosen_share`; nothing where a pair's two orders contradict each other, as they do for
     every second coin.
     """
-    chosen = judged.chosen
-    if not has_preference(chosen):
-        return None
-    if judged.played_orders == 2 and judged.status == "scored" and is_pair(chosen):
+    if judged.played_orders == 2 and judged.status == "scored" and is_pair(judged.chosen):
         return 0.5 if _balance(judged) else 0.0
-    return sum(chosen) / len(chosen)
+    return chosen_share(judged)
 
 
 def all_losers_share(judged: Judged) -> float | None:
@@ -588,8 +584,7 @@ class Orders:
             return
         for name, credit in self.CREDITS.items():
             self._tallies[name].add(credit(judged), cluster=judged.cluster)
-        first, second, _ = games(judged)
-        self.ties += not (first or 0) + (second or 0)
+        self.ties += not _balance(judged)
 
     def extra(self) -> Extra:
         """The figures under "orders"; nothing when no pair was shown twice."""
