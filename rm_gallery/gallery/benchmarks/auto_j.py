@@ -24,7 +24,6 @@ from rm_gallery.gallery.benchmarks.judgements import (
     need,
     peek,
     turned,
-    unfit,
 )
 from rm_gallery.gallery.benchmarks.preferences import TwoAnswers, is_vote
 from rm_gallery.gallery.benchmarks.rules import (
@@ -123,18 +122,10 @@ class AutoJ(TwoAnswers):
         )
         for number, row in enumerate(rows, 1):
             need(row, ("scenario", "label", *columns), number)
-            label = self.vote_of(row["label"])
-            if label is None:
-                raise unfit(number, "label", self.expected, row["label"])
+            label = self.recorded_vote(row, number)
             first_order, swapped = (self._recorded_verdict(row[column]) for column in columns)
-            about = {
-                "subset": _GROUP_OF.get(str(row["scenario"]), "other"),
-                "unreadable": None in (first_order, swapped),
-            }
-            yield (
-                {},
-                judged_pair(str(number), label, (first_order, turned(swapped)), **about),
-            )
+            group = _GROUP_OF.get(str(row["scenario"]), "other")
+            yield {}, judged_pair(str(number), label, (first_order, turned(swapped)), group)
 
     def _recorded_verdict(self, recorded: Any) -> Verdict:
         """A recorded label or text as a verdict on the answers as they were shown."""

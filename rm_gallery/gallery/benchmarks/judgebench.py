@@ -144,7 +144,7 @@ class JudgeBench(TwoAnswers):
             )
             key = repr(_judge(row)), named(row["pair_id"], number, "pair_id")
             first, _, games = pairs.setdefault(key, (row, number, {}))
-            if _sign(row, number) != _sign(first, number):
+            if self.recorded_vote(row, number) != self.recorded_vote(first, number):
                 raise DataError(
                     f"recorded row {number}: pair '{key[1][:80]}' has another label than in its "
                     f"other game."
@@ -161,13 +161,7 @@ class JudgeBench(TwoAnswers):
     def _played(self, row: Row, number: int, games: tuple[Verdict, Verdict]) -> Judged:
         category = _category(str(row.get("source") or ""))
         name = named(row["pair_id"], number, "pair_id")
-        return judged_pair(
-            name,
-            _sign(row, number),
-            (games[0] or 0, games[1] or 0),
-            subset=category,
-            unreadable=None in games,
-        )
+        return judged_pair(name, self.recorded_vote(row, number), games, category, unread=0)
 
     def recorded_scorer(self, seed: int = 0) -> RuleScorer:
         """Two games, with the pairs beside them of which a text holds no verdict."""
@@ -185,13 +179,6 @@ class JudgeBench(TwoAnswers):
             "by_category": by_category,
             **reliability(report),
         }
-
-
-def _sign(row: Row, number: int) -> int:
-    label = _VOTES.get(str(row["label"]))
-    if label is None:
-        raise unfit(number, "label", _EITHER, row["label"])
-    return label
 
 
 def _category(source: str) -> str:

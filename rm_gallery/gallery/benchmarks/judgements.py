@@ -630,14 +630,22 @@ def _mean_if_whole(scores: Sequence[float | None]) -> float | None:
     return math.fsum(known) / len(known) if known else None
 
 
-def judged_pair(name: str, label: int, games: tuple[Verdict, Verdict], **metadata: Any) -> Judged:
+def judged_pair(
+    name: str,
+    label: int,
+    games: tuple[Verdict, Verdict],
+    subset: str,
+    unread: Verdict = None,
+) -> Judged:
     """A pair of which only the verdicts of two games were kept, +1 for its first output; `label` is
-    1, -1, or 0 for a tie.
+    1, -1, or 0 for a tie, and `unread` what a game without a verdict counts as.
     """
+    metadata = {"subset": subset, "unreadable": None in games}
     preferences = {1: ("chosen", "rejected"), -1: ("rejected", "chosen"), 0: ("tie", "tie")}[label]
     outputs = [
         {"answer": {"role": "assistant", "content": "", "label": {"preference": preference}}}
         for preference in preferences
     ]
     sample = DataSample.model_validate({"unique_id": name, "output": outputs, "metadata": metadata})
-    return Judged(sample, [game(False, games[0]), game(True, games[1])])
+    first, second = (unread if verdict is None else verdict for verdict in games)
+    return Judged(sample, [game(False, first), game(True, second)])

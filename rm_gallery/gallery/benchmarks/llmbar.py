@@ -130,10 +130,9 @@ class LLMBar(TwoAnswers):
             texts[key].add(row, number)
         for (subset, evaluator, method, index), written in texts.items():
             verdicts = written.read(evaluator, method)
-            about = {"subset": subset, "unreadable": None in verdicts}
             yield (
                 {"subset": subset, "evaluator": evaluator, "method": method},
-                judged_pair(f"{subset}:{index}", written.label, verdicts, **about),
+                judged_pair(f"{subset}:{index}", written.label, verdicts, subset),
             )
 
     def recorded_scorer(self, seed: int = 0) -> RuleScorer:

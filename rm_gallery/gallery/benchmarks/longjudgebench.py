@@ -19,18 +19,20 @@ from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, given, ques
 from rm_gallery.gallery.benchmarks.figures import Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row, integer, sign
 from rm_gallery.gallery.benchmarks.llmbar import ONE_ORDER
+from rm_gallery.gallery.benchmarks.preferences import voted_outputs
 from rm_gallery.gallery.benchmarks.rules import (
     MeanOfSubsets,
     RuleScorer,
     SubsetTallies,
     games,
     mean_of,
+    played_verdict,
 )
 
 SETS = ("wp_bench", "ma", "surge")
 POINTWISE = ("deepresearch_bench", "realdr", "verify_bench_hard")
 STRUCTURE = "structure"
-_PREFERRED = {"A": ("chosen", "rejected"), "B": ("rejected", "chosen"), "tie": (None, None)}
+_PREFERRED = {"A": 1, "B": -1, "tie": 0}
 _RANKS = {
     None: ("content_ranking", "human_rating"),
     STRUCTURE: ("structure_ranking", "human_score"),
@@ -114,17 +116,16 @@ class LongJudgeBench(Benchmark):
                 )
                 for words, rank, other in zip(said, content, structure, strict=True)
             ]
-        labels = None
+        vote = None
         if name == "ma":
-            preferred = truth.get("preferred")
-            labels = _PREFERRED.get(preferred) if isinstance(preferred, str) else None
+            vote = _PREFERRED.get(str(truth.get("preferred")))
         elif sorted(str(one.get("label")) for one in responses) == ["0", "1"]:
-            labels = _PREFERRED["A" if integer(responses[0]["label"]) else "B"]
-        if labels is None or len(said) != 2:
+            vote = 1 if integer(responses[0]["label"]) else -1
+        if vote is None or len(said) != 2:
             column = "ground_truth" if name == "ma" else "responses"
             expected = "the better of two responses: preferred A, B or tie, or labels 1 and 0"
             raise wrong(where, column, expected, truth if name == "ma" else list(responses))
-        return [output(words, label) for words, label in zip(said, labels, strict=True)]
+        return voted_outputs(said[0], said[1], vote)
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count rows by set."""
@@ -150,7 +151,7 @@ def ordered_credit(judged: Judged, label: str) -> float | None:
     if len(judged.chosen) == 2:
         first, second, wanted = games(judged)
         if judged.played_orders == 1:
-            first = second = second if first is None else first
+            first = second = played_verdict(judged)
         if first is None or second is None:
             return None
         return ((first == wanted) + (second == wanted)) / 2

@@ -35,6 +35,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
     integer,
     is_pair,
     known_of,
+    unfit,
 )
 from rm_gallery.gallery.benchmarks.rules import (
     PooledScorer,
@@ -184,6 +185,13 @@ class TwoAnswers(Benchmark):
         vote = self.vote_of(label)
         if vote is None:
             raise wrong(where, self.voted, self.expected, label)
+        return vote
+
+    def recorded_vote(self, row: Row, number: int) -> int:
+        """What the label of a recorded row says."""
+        vote = self.vote_of(row["label"])
+        if vote is None:
+            raise unfit(number, "label", self.expected, row["label"])
         return vote
 
     def name_of(self, row: Row, where: RowRef) -> str:

@@ -419,11 +419,11 @@ class _FirstErrors:
             counts["bounds"] = Interval(
                 harmonic_mean(wrong.low, right.low), harmonic_mean(wrong.high, right.high)
             )
+        figure = Figure(PROCESSBENCH_RULE, score=None, ci95=None, extra=extra, **counts)
         if wrong_ones is None or right_ones is None:
-            return Figure(PROCESSBENCH_RULE, score=None, ci95=None, extra=extra, **counts), None
+            return figure, None
         rng = named_generator(self._seed, f"processbench {name}")
         a, b = _draws(kinds[True], rng), _draws(kinds[False], rng)
         drawn = 2 * a * b / (a + b)
         score = harmonic_mean(wrong_ones, right_ones)
-        ci95 = interval_of([drawn], score)
-        return Figure(PROCESSBENCH_RULE, score=score, ci95=ci95, extra=extra, **counts), drawn
+        return replace(figure, score=score, ci95=interval_of([drawn], score)), drawn
