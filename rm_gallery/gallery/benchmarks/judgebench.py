@@ -50,8 +50,6 @@ from rm_gallery.gallery.benchmarks.rules import (
 
 CATEGORIES = ("mmlu-pro", "livebench-reasoning", "livebench-math", "livecodebench")
 TWO_GAMES, SINGLE_GAME = "two_games", "single_game"
-_VOTES = {"A>B": 1, "B>A": -1}
-_EITHER = "'A>B' or 'B>A'"
 _SCORES = ("score_A", "score_B", "score_A_swapped", "score_B_swapped")
 
 
@@ -81,9 +79,9 @@ class JudgeBench(TwoAnswers):
     own_columns = frozenset({"pair_id", "question", "response_A", "response_B", "label"})
     asked = "question"
     answers = ("response_A", "response_B")
-    votes = _VOTES
+    votes = {"A>B": 1, "B>A": -1}
     worded = True
-    expected = _EITHER
+    expected = "'A>B' or 'B>A'"
     row_id = "pair_id"
     one_order = ", so this is the single game; a pairwise judge plays both."
 

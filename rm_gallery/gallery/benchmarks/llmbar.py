@@ -62,7 +62,6 @@ SETS = (
     "processed_mtbench",
 )
 _LAST_WORD = {re.sub(r"[^a-z0-9]", "", name.split("_", 1)[-1]): name for name in SETS}
-_VOTES = {1: 1, 2: -1}
 ONE_ORDER = "; the published figures average both, as a pairwise judge does."
 _SHARES = ("correct_False", "correct_True", "correct_both", "equal")
 _LEADS = ("pair_strict", "single_game", "mean_of_orders")
@@ -88,7 +87,7 @@ class LLMBar(TwoAnswers):
     own_columns = frozenset({"input", "output_1", "output_2", "label"})
     asked = "input"
     answers = ("output_1", "output_2")
-    votes = _VOTES
+    votes = {1: 1, 2: -1}
     expected = "1 or 2"
     row_id = "id"
     task = "instruction_following"

@@ -550,9 +550,8 @@ class SideBySide:
         without a score.
         """
 
-        def scores(figures: Mapping[str, Figure]) -> dict[str, float | None]:
-            found = {name: figure.score for name, figure in figures.items()}
-            return {name: score for name, score in found.items() if gaps or score is not None}
+        def scores(figures: Mapping[str, Figure]) -> Extra:
+            return {n: each.score for n, each in figures.items() if gaps or each.score is not None}
 
         others = {name: self._rules[name] for name in beside}
         parts = {name: tallies.figures() for name, tallies in others.items()}
