@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, wraps
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -125,26 +125,37 @@ def of_both_orders(earned: Callable[[int, int, int], float]) -> Credit:
     of them is missing.
     """
 
+    @wraps(earned)
     def credit(judged: Judged) -> float | None:
         first, second, label = games(judged)
-        return None if first is None or second is None else float(earned(first, second, label))
+        return None if first is None or second is None else earned(first, second, label)
 
     return credit
 
 
-two_game_credit = of_both_orders(lambda first, second, label: (first + second) * label > 0)
-"""1.0 if the two verdicts favour the right answer on balance: right + right or right + tie. Else 0.0.
+@of_both_orders
+def two_game_credit(first: int, second: int, label: int) -> float:
+    """1.0 if the two verdicts favour the right answer on balance: right + right or right + tie. Else 0.0.
 
-Source: JudgeBench (arXiv 2410.12784). There a missing verdict counts as a tie; here the pair is
-unscored.
-"""
-both_orders_credit = of_both_orders(lambda first, second, label: first == second == label)
-"""1.0 if the verdict is right in both orders (a tie where the label is one), else 0.0.
+    Source: JudgeBench (arXiv 2410.12784). There a missing verdict counts as a tie; here the pair is
+    unscored.
+    """
+    return float((first + second) * label > 0)
 
-Source: Auto-J (arXiv 2310.05470), agreement; LLMBar's "correct in both".
-"""
-consistency_credit = of_both_orders(lambda first, second, label: first == second)
-"""1.0 if both orders give the same verdict, right or not. Source: Auto-J, consistency."""
+
+@of_both_orders
+def both_orders_credit(first: int, second: int, label: int) -> float:
+    """1.0 if the verdict is right in both orders (a tie where the label is one), else 0.0.
+
+    Source: Auto-J (arXiv 2310.05470), agreement; LLMBar's "correct in both".
+    """
+    return float(first == second == label)
+
+
+@of_both_orders
+def consistency_credit(first: int, second: int, label: int) -> float:
+    """1.0 if both orders give the same verdict, right or not. Source: Auto-J, consistency."""
+    return float(first == second)
 
 
 def single_game_credit(judged: Judged) -> float | None:
@@ -174,11 +185,13 @@ def _mean_of_orders(first: Verdict, second: Verdict, label: int) -> float:
     return math.fsum(0.5 if said == 0 else float(said == label) for said in (first, second)) / 2.0
 
 
-mean_of_orders_credit = of_both_orders(_mean_of_orders)
-"""Accuracy in either order, averaged; a tie earns half in its order.
+@of_both_orders
+def mean_of_orders_credit(first: int, second: int, label: int) -> float:
+    """Accuracy in either order, averaged; a tie earns half in its order.
 
-Source: LLMBar (arXiv 2310.07641), the accuracy of its tables.
-"""
+    Source: LLMBar (arXiv 2310.07641), the accuracy of its tables.
+    """
+    return _mean_of_orders(first, second, label)
 
 
 # -- how samples add up ----------------------------------------------------------------------------
