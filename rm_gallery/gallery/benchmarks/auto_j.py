@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
     text,
 )
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
+    About,
     Judged,
+    JudgeGroup,
     Recorded,
     Row,
     Rows,
@@ -22,9 +24,8 @@ from rm_gallery.gallery.benchmarks.judgements import (
     need,
     peek,
     turned,
-    unfit,
 )
-from rm_gallery.gallery.benchmarks.preferences import TwoAnswers
+from rm_gallery.gallery.benchmarks.preferences import TwoAnswers, is_vote
 from rm_gallery.gallery.benchmarks.rules import (
     CountingUnreadable,
     Credit,
@@ -96,7 +97,7 @@ class AutoJ(TwoAnswers):
     task_of = "scenario"
     one_order = ", which is the leaderboard's easier single type."
 
-    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+    def about(self, row: Row, vote: int, where: RowRef) -> About:
         """`subset` (the group of scenarios) and `scenario`."""
         scenario = text(row, "scenario", where)
         return {"subset": _GROUP_OF.get(scenario, "other"), "scenario": scenario}
@@ -121,18 +122,10 @@ class AutoJ(TwoAnswers):
         )
         for number, row in enumerate(rows, 1):
             need(row, ("scenario", "label", *columns), number)
-            label = self.vote_of(row["label"])
-            if label is None:
-                raise unfit(number, "label", self.expected, row["label"])
+            label = self.recorded_vote(row, number)
             first_order, swapped = (self._recorded_verdict(row[column]) for column in columns)
-            about = {
-                "subset": _GROUP_OF.get(str(row["scenario"]), "other"),
-                "unreadable": None in (first_order, swapped),
-            }
-            yield (
-                {},
-                judged_pair(str(number), label, (first_order, turned(swapped)), **about),
-            )
+            group = _GROUP_OF.get(str(row["scenario"]), "other")
+            yield {}, judged_pair(str(number), label, (first_order, turned(swapped)), group)
 
     def _recorded_verdict(self, recorded: Any) -> Verdict:
         """A recorded label or text as a verdict on the answers as they were shown."""
@@ -144,13 +137,13 @@ class AutoJ(TwoAnswers):
         """As for judgements, but a verdict that cannot be read agrees with nothing."""
         return CountingUnreadable(_Agreement(unread=0.0))
 
-    def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    def recorded_line(self, group: JudgeGroup, report: Report) -> Extra:
         """The report with the leaderboard's figures at hand, overall and by group."""
         figures = {name: _leaderboard(part) for name, part in report.by_subset.items()}
         return {**super().recorded_line(group, report), **_leaderboard(report), "by_group": figures}
 
 
-def _leaderboard(figure: Figure) -> dict[str, Any]:
+def _leaderboard(figure: Figure) -> Extra:
     return {
         "agreement": figure.score,
         **{name: figure.extra.get(name) for name in ("consistency", "single")},
@@ -191,7 +184,7 @@ class _Agreement:
                 found = credit(judged)
                 return unread if found is None else found
 
-            return SubsetTallies(rule, earned, _fits)
+            return SubsetTallies(rule, earned, is_vote)
 
         self._rules = SideBySide(
             {
@@ -210,10 +203,6 @@ class _Agreement:
     def report(self) -> Report:
         lead, other = ("single", "agreement") if self._one_order else ("agreement", "single")
         return self._rules.report(lead, ("consistency", other))
-
-
-def _fits(chosen: Sequence[bool]) -> bool:
-    return len(chosen) == 2 and not all(chosen)
 
 
 def _single(judged: Judged) -> float | None:

@@ -9,7 +9,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,14 +30,17 @@ from rm_gallery.core.stats.denominator import Trait, labelled_traits
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import nearest, unknown_name
 from rm_gallery.core.utils.plugins import plugins
-from rm_gallery.gallery.benchmarks.figures import Report, with_baselines
+from rm_gallery.gallery.benchmarks.figures import Extra, Report, with_baselines
 from rm_gallery.gallery.benchmarks.judgements import (
+    About,
     Judged,
+    JudgeGroup,
     Recorded,
     Row,
     Rows,
     Samples,
     joined,
+    scores_by_model,
     sees_one_order,
 )
 from rm_gallery.gallery.benchmarks.page import Page, read_page
@@ -47,9 +50,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 ROW = RowRef("data", 1)
+Turn = dict[str, Any]
+Turns = list[Turn]
+"""A conversation, as `DataSample` takes it."""
 
 
-def given(about: Mapping[str, Any]) -> dict[str, Any]:
+def given(about: Row) -> About:
     """What is known of some metadata: those that are not None."""
     return {key: value for key, value in about.items() if value is not None}
 
@@ -61,7 +67,7 @@ def cell(row: Row, column: str, where: RowRef) -> Any:
 
 def question(
     row: Row, column: str, where: RowRef, read: Callable[[Row, str, RowRef], Any] = text
-) -> list[dict[str, Any]]:
+) -> Turns:
     """The turns a column holds: a text, or with `required` or `cell` a conversation, too."""
     return turns(read(row, column, where), column, where)
 
@@ -198,7 +204,7 @@ class Benchmark(DataConverter):
         asked: Any,
         outputs: list[dict[str, Any]],
         task: str | None,
-        about: dict[str, Any] | None = None,
+        about: About | None = None,
     ) -> DataSample:
         """A sample of this benchmark: its id (empty for none), the messages of its input, its
         outputs, task and metadata.
@@ -312,7 +318,7 @@ class Benchmark(DataConverter):
         shown in both orders, `order`; `samples` are the rows of the benchmark they are joined to.
         Raises DataError for what does not join.
         """
-        return joined(self.name, self.under(**rule).ids, rows, samples)
+        return joined(self.name, self.under(**rule).ids, partial(scores_by_model, rows), samples)
 
     def replayed(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """Judged samples out of recorded texts of a judge, read by the protocol's own parser, each
@@ -326,7 +332,7 @@ class Benchmark(DataConverter):
         """
         return self.scorer(seed)
 
-    def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    def recorded_line(self, group: JudgeGroup, report: Report) -> Extra:
         """What `bench --json` prints of one recorded group."""
         return {**group, **report.to_dict()}
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged
 from rm_gallery.gallery.benchmarks.rules import Tally, headline, merged
 from rm_gallery.gallery.benchmarks.steps import harmonic_mean, interval_of
@@ -80,9 +80,7 @@ def cells_figure(
     if parts and low is not None and high is not None:
         known["bounds"] = Interval(low, high)
     score = measure(tp, fp, tn, fn) if clusters else None
-    if not clusters:
-        return Figure(rule, score=None, ci95=None, **known)
-    extra = dict(beside(tp, fp, tn, fn))
+    extra = dict(beside(tp, fp, tn, fn)) if clusters else {}
     if score is None:
         return Figure(rule, score=None, ci95=None, extra=extra, **known)
     ci95 = None
@@ -115,11 +113,11 @@ def _draws(clusters: Sequence[Sequence[int]], seed: int, name: str) -> NDArray[n
     return drawn
 
 
-Beside = Callable[..., Mapping[str, Any]]
+Beside = Callable[..., Extra]
 """Figures of the same counts."""
-Items = Callable[[Judged], "tuple[Sequence[bool], Sequence[bool] | None]"]
+Called = tuple[Sequence[bool], Sequence[bool] | None]
 """What is good in a sample, and what was called so; None where it has no score."""
-Further = Callable[[Judged], "Mapping[str, tuple[str, bool, bool | None]]"]
+Asides = Mapping[str, tuple[str, bool, bool | None]]
 """Further figures that a sample counts for: by name the rule, the truth, and what it was called."""
 
 
@@ -142,10 +140,10 @@ class CountsScorer:
     def __init__(
         self,
         rule: str,
-        items: Items,
+        items: Callable[[Judged], Called],
         beside: Beside,
         seed: int,
-        further: Further = lambda judged: {},
+        further: Callable[[Judged], Asides] = lambda judged: {},
         once: bool = False,
     ) -> None:
         self._rule, self._items, self._beside, self._seed = rule, items, beside, seed

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 COUNTS = ("n", "n_scored", "n_unscored", "n_failed", "n_stopped")
 UNNAMED = "(no subset)"
+UNLESS_EMPTY = ("extra", "constant")
+Extra = dict[str, Any]
+"""Further figures, by name."""
 
 RULES: Mapping[str, str] = {
     "pair_strict": "share of pairs whose chosen answer scores strictly higher; equal scores are wrong",
@@ -135,26 +138,33 @@ class Figure(Record):
     n_stopped: int
     score: float | None
     ci95: Interval | None
-    extra: dict[str, Any] = field(default_factory=dict)
+    extra: Extra = field(default_factory=dict)
     chance: float | None = None
     baselines: Mapping[str, float | None] = field(default_factory=dict)
     missing: Mapping[str, int] = field(default_factory=dict)
     bounds: Interval | None = None
 
+    shown: ClassVar[tuple[str, ...]] = (
+        "rule",
+        *COUNTS,
+        "missing",
+        "score",
+        "bounds",
+        "ci95",
+        "chance",
+        "baselines",
+        "extra",
+    )
+    """The fields of its JSON; one of `UNLESS_EMPTY` only where it holds something."""
+
     def to_dict(self) -> dict[str, Any]:
         """The figure as plain JSON types; figures that are no finite numbers become None."""
-        names = (
-            "rule",
-            *COUNTS,
-            "missing",
-            "score",
-            "bounds",
-            "ci95",
-            "chance",
-            "baselines",
-            *(["extra"] if self.extra else ()),
-        )
-        return {name: plain(getattr(self, name)) for name in names}
+        values = {name: getattr(self, name) for name in self.shown}
+        return {
+            name: plain(value)
+            for name, value in values.items()
+            if value or name not in UNLESS_EMPTY
+        }
 
 
 F = TypeVar("F", bound=Figure)
@@ -187,6 +197,13 @@ class Report(Figure):
             elsewhere.
     """
 
+    shown = (
+        *("reward", "judge", "endpoint", "benchmark", "version", "data"),
+        *Figure.shown,
+        "by_subset",
+        *"duplicates id_collisions skipped calls cached usage reasons stopped notes".split(),
+        *("suspicion", "seconds", "constant"),
+    )
     by_subset: dict[str, Figure] = field(default_factory=dict)
     benchmark: str = ""
     version: str = ""
@@ -211,19 +228,7 @@ class Report(Figure):
         """The report with its parts as plain JSON types; figures that are no finite numbers become
         None.
         """
-        head = {
-            name: getattr(self, name)
-            for name in ("reward", "judge", "endpoint", "benchmark", "version", "data")
-        }
-        tail = "duplicates id_collisions skipped calls cached usage reasons stopped notes suspicion".split()
-        figures = {
-            **head,
-            **super().to_dict(),
-            "by_subset": {name: part.to_dict() for name, part in self.by_subset.items()},
-            **{name: plain(getattr(self, name)) for name in tail},
-            "seconds": round(self.seconds, 3),
-            **({"constant": self.constant} if self.constant else {}),
-        }
+        figures = {**super().to_dict(), "seconds": round(self.seconds, 3)}
         first = [list(fact) for fact in leads_beyond_figure(figures)]
         people = corrected_figure(figures)
         return {
@@ -377,12 +382,12 @@ def with_baselines(
     return replace(held(report, baselines), by_subset=parts)
 
 
-def with_extra(figure: F, further: Mapping[str, Any]) -> F:
+def with_extra(figure: F, further: Extra) -> F:
     """The figure with further ones beside it."""
     return replace(figure, extra={**figure.extra, **further})
 
 
-def _further(extra: Mapping[str, Any]) -> list[str]:
+def _further(extra: Extra) -> list[str]:
     """Further figures of a rule as people read them: sections, levels, and what position did to a
     judge.
     """
@@ -400,16 +405,12 @@ def _further(extra: Mapping[str, Any]) -> list[str]:
     return shown
 
 
-def missing_parts(extra: Mapping[str, Any]) -> str:
+def missing_parts(extra: Extra) -> str:
     """What of a benchmark is not there or has no score, and so is not in its figure."""
-    gaps = {
-        name: names
-        for name, names in extra.items()
-        if name.endswith(("_absent", "_without_score")) and names
-    }
     parts = [
         f"{name.rpartition('_')[0].replace('_', ' ')}: {', '.join(names)}"
-        for name, names in gaps.items()
+        for name, names in extra.items()
+        if name.endswith(("_absent", "_without_score")) and names
     ]
     parts = [part.replace("subsets without:", "subsets without a score:") for part in parts]
     return f"missing, and not in the figure: {'; '.join(parts)}" if parts else ""

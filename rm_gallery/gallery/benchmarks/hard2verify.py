@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rm_gallery.core.data.load.converters import (
@@ -15,10 +14,10 @@ from rm_gallery.core.data.load.converters import (
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.gallery.benchmarks.base import ROW, question
-from rm_gallery.gallery.benchmarks.counts import CountsScorer, shares
+from rm_gallery.gallery.benchmarks.counts import Asides, Called, CountsScorer, shares
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row, unfit
 from rm_gallery.gallery.benchmarks.rules import RuleScorer
-from rm_gallery.gallery.benchmarks.steps import StepBenchmark, solution, step_scores
+from rm_gallery.gallery.benchmarks.steps import RecordedLabel, StepBenchmark, solution, step_scores
 
 RULE = "balanced_f1"
 
@@ -51,9 +50,7 @@ class Hard2Verify(StepBenchmark):
         name = identity(row, "unique_id", where)
         return self.sample(name, asked, [solution(steps, right, human_labels=right)], "math")
 
-    def recorded_label(
-        self, row: Row, name: str, number: int
-    ) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    def recorded_label(self, row: Row, name: str, number: int) -> RecordedLabel:
         """The labels of all steps."""
         right = _right(row["human_labels"])
         if right is None:
@@ -64,12 +61,12 @@ class Hard2Verify(StepBenchmark):
         """Count steps, answers and first errors."""
         return CountsScorer(RULE, self._steps, shares, seed, further=self._further)
 
-    def _steps(self, judged: Judged) -> tuple[Sequence[bool], Sequence[bool] | None]:
+    def _steps(self, judged: Judged) -> Called:
         right, scores = judged.label.get("human_labels") or [], step_scores(judged)
         fits = scores is not None and len(scores) == len(right)
         return right, self.step_rule.right(scores) if scores and fits else None
 
-    def _further(self, judged: Judged) -> Mapping[str, tuple[str, bool, bool | None]]:
+    def _further(self, judged: Judged) -> Asides:
         right, said = self._steps(judged)
         if said is None:
             return dict.fromkeys(("answers", "first_error"), (RULE, all(right), None))

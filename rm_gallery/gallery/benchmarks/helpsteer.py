@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
@@ -14,10 +13,10 @@ from rm_gallery.core.data.load.converters import (
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell
-from rm_gallery.gallery.benchmarks.figures import Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, Row, known_of, worst_part
-from rm_gallery.gallery.benchmarks.preferences import Votes
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, Turns, cell
+from rm_gallery.gallery.benchmarks.figures import Extra, Report
+from rm_gallery.gallery.benchmarks.judgements import About, Judged, Row, known_of, worst_part
+from rm_gallery.gallery.benchmarks.preferences import Shown, Votes
 from rm_gallery.gallery.benchmarks.rules import RuleScorer, Tally, headline, merged
 
 ATTRIBUTES = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
@@ -97,7 +96,7 @@ class _RatedPairs:
         pairs = merged([self._pairs])
         for unpaired in self._waiting.values():
             pairs.add(None, unpaired.status, cause=unpaired.cause_or("data"))
-        extra: dict[str, Any] = {
+        extra: Extra = {
             "equal_ratings": self._equal,
             "answers_without_a_partner": len(self._waiting),
         }
@@ -129,7 +128,7 @@ class HelpSteer2Preference(_Strengths):
     version = "preference strength; the data set names no rule of its own"
     own_columns = frozenset({"prompt", "response_1", "response_2", "preference_strength"})
     voted = "preference_strength"
-    modes: ClassVar[dict[str, str]] = {
+    modes = {
         **Votes.modes,
         "validation": (
             "as without_ties, of the rows whose split is validation; the file holds the training "
@@ -137,12 +136,12 @@ class HelpSteer2Preference(_Strengths):
         ),
     }
 
-    def shown(self, row: Row, where: RowRef) -> tuple[list[dict[str, Any]], str, str]:
+    def shown(self, row: Row, where: RowRef) -> Shown:
         """Turns inside the prompt are read as such."""
         _, first, second = super().shown(row, where)
         return spoken(text(row, "prompt", where)), first, second
 
-    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+    def about(self, row: Row, vote: int, where: RowRef) -> About:
         """`subset` (the split), `cluster` (the prompt), `strength`."""
         return {
             "subset": optional_text(row, "split", where),
@@ -177,13 +176,13 @@ class HelpSteer3(_Strengths):
     read_asked = cell
     answers = ("response1", "response2")
 
-    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+    def about(self, row: Row, vote: int, where: RowRef) -> About:
         """`subset` (domain), `language`, `strength`."""
         domain = optional_text(row, "domain", where)
         return {"subset": domain, "language": row.get("language"), "strength": -vote}
 
 
-def spoken(prompt: str) -> list[dict[str, Any]]:
+def spoken(prompt: str) -> Turns:
     """The turns of a prompt: the first is the user's, and `<extra_id_1>User` or
     `<extra_id_1>Assistant` begin further ones.
     """

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
 
 from rm_gallery.core.data.load.converters import RowRef, text
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.auto_j import final_decision
-from rm_gallery.gallery.benchmarks.figures import Report, with_extra
+from rm_gallery.gallery.benchmarks.figures import Extra, Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import (
+    About,
     Judged,
     JudgeGroup,
     Recorded,
@@ -50,8 +50,6 @@ from rm_gallery.gallery.benchmarks.rules import (
 
 CATEGORIES = ("mmlu-pro", "livebench-reasoning", "livebench-math", "livecodebench")
 TWO_GAMES, SINGLE_GAME = "two_games", "single_game"
-_VOTES = {"A>B": 1, "B>A": -1}
-_EITHER = "'A>B' or 'B>A'"
 _SCORES = ("score_A", "score_B", "score_A_swapped", "score_B_swapped")
 
 
@@ -70,7 +68,7 @@ class JudgeBench(TwoAnswers):
     hub = "ScalerLab/JudgeBench"
     split = "gpt"
     version = "repository at e2c52c2"
-    modes: ClassVar[dict[str, str]] = {
+    modes = {
         TWO_GAMES: "both orders are played and right verdicts have to outnumber wrong ones",
         SINGLE_GAME: (
             "only the order of the file counts; a pairwise judge with --param both_orders=false "
@@ -81,13 +79,13 @@ class JudgeBench(TwoAnswers):
     own_columns = frozenset({"pair_id", "question", "response_A", "response_B", "label"})
     asked = "question"
     answers = ("response_A", "response_B")
-    votes = _VOTES
+    votes = {"A>B": 1, "B>A": -1}
     worded = True
-    expected = _EITHER
+    expected = "'A>B' or 'B>A'"
     row_id = "pair_id"
     one_order = ", so this is the single game; a pairwise judge plays both."
 
-    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+    def about(self, row: Row, vote: int, where: RowRef) -> About:
         """`subset` (the category), `category` (the source as given), `original_id`,
         `response_model`.
         """
@@ -144,7 +142,7 @@ class JudgeBench(TwoAnswers):
             )
             key = repr(_judge(row)), named(row["pair_id"], number, "pair_id")
             first, _, games = pairs.setdefault(key, (row, number, {}))
-            if _sign(row, number) != _sign(first, number):
+            if self.recorded_vote(row, number) != self.recorded_vote(first, number):
                 raise DataError(
                     f"recorded row {number}: pair '{key[1][:80]}' has another label than in its "
                     f"other game."
@@ -161,19 +159,13 @@ class JudgeBench(TwoAnswers):
     def _played(self, row: Row, number: int, games: tuple[Verdict, Verdict]) -> Judged:
         category = _category(str(row.get("source") or ""))
         name = named(row["pair_id"], number, "pair_id")
-        return judged_pair(
-            name,
-            _sign(row, number),
-            (games[0] or 0, games[1] or 0),
-            subset=category,
-            unreadable=None in games,
-        )
+        return judged_pair(name, self.recorded_vote(row, number), games, category, unread=0)
 
     def recorded_scorer(self, seed: int = 0) -> RuleScorer:
         """Two games, with the pairs beside them of which a text holds no verdict."""
         return CountingUnreadable(self.scorer(seed))
 
-    def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    def recorded_line(self, group: JudgeGroup, report: Report) -> Extra:
         """Judge, number of pairs, score and that of each category, and how far to trust them."""
         if not group:
             return super().recorded_line(group, report)
@@ -185,13 +177,6 @@ class JudgeBench(TwoAnswers):
             "by_category": by_category,
             **reliability(report),
         }
-
-
-def _sign(row: Row, number: int) -> int:
-    label = _VOTES.get(str(row["label"]))
-    if label is None:
-        raise unfit(number, "label", _EITHER, row["label"])
-    return label
 
 
 def _category(source: str) -> str:

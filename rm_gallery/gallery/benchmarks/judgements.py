@@ -8,7 +8,7 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -27,6 +27,8 @@ from rm_gallery.core.utils.identity import hashed
 from rm_gallery.core.utils.models import unknown_name
 
 Row = Mapping[str, Any]
+About = dict[str, Any]
+"""What is known of a sample, or of an answer, beside its texts."""
 Status = Literal["scored", "unscored", "failed", "stopped"]
 """What became of a sample or judgement; `stopped` was never begun, because a budget or the run
 ended.
@@ -114,7 +116,7 @@ class Judged:
         return self.sample.sample_id
 
     @property
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> About:
         """What rules read and records keep of the sample: a table row's place, else its metadata."""
         return known_of(self.sample)
 
@@ -185,19 +187,10 @@ class Judged:
         """Who won when `first` was shown before `second`; without such a judgement, what the two
         scores say.
         """
-        games = {
-            judgement.place: judgement
-            for judgement in self.judgements
-            if isinstance(judgement.place, Pair)
-        }
-        played = games.get(Pair(first, second))
-        if played is not None:
-            return played.verdict
-        return (
-            None
-            if games or self.status != "scored"
-            else sign(self.scores[first], self.scores[second])
-        )
+        games = {j.place: j.verdict for j in self.judgements if isinstance(j.place, Pair)}
+        if games or self.status != "scored":
+            return games.get(Pair(first, second))
+        return sign(self.scores[first], self.scores[second])
 
     @derived
     def played_orders(self) -> int:
@@ -222,7 +215,7 @@ def whole(scores: Sequence[float | None]) -> list[float] | None:
     return known if len(known) == len(scores) else None
 
 
-def known_of(sample: DataSample) -> dict[str, Any]:
+def known_of(sample: DataSample) -> About:
     """What rules read of a sample: a table row's place, else its metadata."""
     return (sample.place if isinstance(sample, TableSample) else sample.metadata) or {}
 
@@ -354,17 +347,17 @@ def _games(reward: BaseReward, sample: DataSample) -> list[Judgement]:
     return games
 
 
+_WORST_FIRST: tuple[Status, ...] = ("failed", "stopped", "unscored", "scored")
+
+
 def worst(statuses: Iterable[Status]) -> Status:
     """The outcome of a whole whose parts ended so: one lost part loses it."""
-    present = set(statuses)
-    order: tuple[Status, ...] = ("failed", "stopped", "unscored")
-    return next((status for status in order if status in present), "scored")
+    return min(statuses, key=_WORST_FIRST.index, default="scored")
 
 
 def worst_part(parts: Sequence[Judged]) -> Judged:
-    """The part whose outcome is that of the whole: one lost part loses it."""
-    status = worst(part.status for part in parts)
-    return next(part for part in parts if part.status == status)
+    """The part whose outcome is that of the whole."""
+    return min(parts, key=lambda part: _WORST_FIRST.index(part.status))
 
 
 def is_pair(chosen: Sequence[bool]) -> bool:
@@ -388,6 +381,8 @@ Recorded = Iterator[tuple[JudgeGroup, Judged]]
 """Judged samples out of a file, each with its group."""
 _Cell = tuple[str, str]
 """A candidate as its row names it, and the order it was shown in (empty, AB or BA)."""
+ScoresByModel = dict[str | None, dict[str, dict[_Cell, float | None]]]
+"""The scores of a file by who judged (None where no row says so), id and place."""
 _COLUMNS = ("id", "candidate", "score")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
@@ -395,10 +390,10 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 def joined(
     benchmark: str,
     ids: Callable[[DataSample], tuple[str, ...]],
-    rows: Rows,
+    read: Callable[[], ScoresByModel],
     samples: Samples,
 ) -> Recorded:
-    """Each sample of a benchmark with the scores that a file has for it, by the ids it goes by.
+    """Each sample of a benchmark with the scores `read` from a file, by the ids it goes by.
 
     `candidate` is a position, counted from 0 in the chosen and then the rejected answers, or `A` or
     `B` as a pair's row names them. Rows that carry no id are known by their number, counted from 0,
@@ -414,7 +409,7 @@ def joined(
         raise ConfigError(
             f"scores are joined to the rows of {benchmark}; say where they are with --data PATH."
         )
-    by_model = _scores_by_model(rows)
+    by_model = read()
     unmet = {model: set(scores) for model, scores in by_model.items()}
     known: dict[str, int] = {}
     numbered = False
@@ -433,10 +428,7 @@ def joined(
                         f"both; "
                         "give the scores of each file apart."
                     )
-            yield (
-                ({} if model is None else {"judge_model": model}),
-                _judged(sample, scores[name] if name else {}),
-            )
+            yield group_of(model), _judged(sample, scores[name] if name else {})
         known.setdefault(names[0], texts)
     for model, missed in unmet.items():
         if missed:
@@ -446,9 +438,19 @@ def joined(
             )
 
 
-def _scores_by_model(rows: Rows) -> dict[str | None, dict[str, dict[_Cell, float | None]]]:
-    """The scores by model, id and place."""
-    by_model: dict[str | None, dict[str, dict[_Cell, float | None]]] = {}
+def judge_of(row: Row) -> str | None:
+    """The model that judged, where a recorded row names it."""
+    return None if row.get("judge_model") is None else str(row["judge_model"])
+
+
+def group_of(judge: str | None) -> JudgeGroup:
+    """The group of recorded judgements of this model."""
+    return {} if judge is None else {"judge_model": judge}
+
+
+def scores_by_model(rows: Rows) -> ScoresByModel:
+    """The scores of rows of one candidate each."""
+    by_model: ScoresByModel = {}
     number = 0
     for number, row in enumerate(rows, 1):
         need(row, _COLUMNS, number)
@@ -456,8 +458,7 @@ def _scores_by_model(rows: Rows) -> dict[str | None, dict[str, dict[_Cell, float
         if order not in ("", "AB", "BA"):
             raise unfit(number, "order", "AB or BA", row["order"])
         name, place = named(row["id"], number), (_candidate(row["candidate"], number), order)
-        model = row.get("judge_model")
-        places = by_model.setdefault(None if model is None else str(model), {}).setdefault(name, {})
+        places = by_model.setdefault(judge_of(row), {}).setdefault(name, {})
         if place in places:
             what = f"candidate {place[0]}" + (f" in order {order}" if order else "")
             raise DataError(
@@ -580,22 +581,29 @@ def _judged(sample: DataSample, scores: Mapping[_Cell, float | None]) -> Judged:
         _mean_if_whole([of.get(place) for of in by_order.values()])
         for place in range(len(sample.output))
     ]
-    judgements = [
-        Judgement(Candidate(place), "unscored" if score is None else "scored", score)
-        for place, score in enumerate(means)
+    games = [
+        game(order == "BA", sign(of.get(0), of.get(1))) for order, of in by_order.items() if order
     ]
-    for order, of in by_order.items():
-        if order:
-            judgements.append(game(order == "BA", sign(of.get(0), of.get(1))))
-    lost = any(score is None for score in means)
-    issue = RewardIssue(
-        name="scores",
-        status="unscored",
-        reason="no_score",
-        message="The file has no score for an answer.",
-        cause="data",
-    )
-    return Judged(sample, judgements, "unscored" if lost else "scored", [issue] if lost else [])
+    places = map(Candidate, range(len(means)))
+    return recorded(sample, places, means, "The file has no score for an answer.", games)
+
+
+def recorded(
+    sample: DataSample,
+    places: Iterable[Place],
+    scores: Sequence[float | None],
+    why: str,
+    games: Sequence[Judgement] = (),
+) -> Judged:
+    """The sample with the scores a file has for its places; unscored, as `why` says, without all."""
+    said = [
+        Judgement(place, "unscored" if score is None else "scored", score)
+        for place, score in zip(places, scores, strict=True)
+    ]
+    said += games
+    if scores and None not in scores:
+        return Judged(sample, said)
+    return replace(not_judged(sample, "scores", "no_score", why, "data"), judgements=said)
 
 
 def game(swapped: bool, verdict: Verdict) -> Judgement:
@@ -622,14 +630,22 @@ def _mean_if_whole(scores: Sequence[float | None]) -> float | None:
     return math.fsum(known) / len(known) if known else None
 
 
-def judged_pair(name: str, label: int, games: tuple[Verdict, Verdict], **metadata: Any) -> Judged:
+def judged_pair(
+    name: str,
+    label: int,
+    games: tuple[Verdict, Verdict],
+    subset: str,
+    unread: Verdict = None,
+) -> Judged:
     """A pair of which only the verdicts of two games were kept, +1 for its first output; `label` is
-    1, -1, or 0 for a tie.
+    1, -1, or 0 for a tie, and `unread` what a game without a verdict counts as.
     """
+    metadata = {"subset": subset, "unreadable": None in games}
     preferences = {1: ("chosen", "rejected"), -1: ("rejected", "chosen"), 0: ("tie", "tie")}[label]
     outputs = [
         {"answer": {"role": "assistant", "content": "", "label": {"preference": preference}}}
         for preference in preferences
     ]
     sample = DataSample.model_validate({"unique_id": name, "output": outputs, "metadata": metadata})
-    return Judged(sample, [game(False, games[0]), game(True, games[1])])
+    first, second = (unread if verdict is None else verdict for verdict in games)
+    return Judged(sample, [game(False, first), game(True, second)])

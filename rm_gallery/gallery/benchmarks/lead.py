@@ -71,22 +71,20 @@ def lead_figure(figures: Figures) -> Figures:
     where there are any.
     """
     corrected = corrected_figure(figures)
-    if corrected is None:
-        return figures
-    return {**figures, "score": corrected["score"], "ci95": corrected["ci95"]}
+    return figures if corrected is None else {**figures, **corrected}
 
 
 def corrected_figure(figures: Figures) -> dict[str, Any] | None:
     """The figure corrected by labels of people as numbers: score, ci95 and n_labelled; None without
     labels.
     """
-    corrected = _corrected(figures)
-    if corrected is None:
+    about = _extra(figures, "corrected")
+    if about.get("estimate") is None:
         return None
     return {
-        "score": corrected["estimate"],
-        "ci95": corrected.get("ci95"),
-        "n_labelled": _count(corrected, "n_labelled"),
+        "score": about["estimate"],
+        "ci95": about.get("ci95"),
+        "n_labelled": _count(about, "n_labelled"),
     }
 
 
@@ -99,12 +97,11 @@ def contradicted(figures: Figures) -> str:
     """
     if _compares(figures):
         return _against_comparison(figures, _extra(figures, "agreement"))
-    if _in_own_unit(figures):
-        for about in _labelled(figures):
-            name, value = _measure(about)
-            # of labels that are all the same nothing is known
-            if about.get("n") and name and not number(value) > 0:
-                return f"the scores{_of_grader(about)} do not rise with the labels"
+    for about in _labelled(figures):
+        name, value = _measure(about)
+        # of labels that are all the same nothing is known
+        if about.get("n") and name and not number(value) > 0:
+            return f"the scores{_of_grader(about)} do not rise with the labels"
     return ""
 
 
@@ -124,14 +121,14 @@ def may_praise(figures: Figures) -> bool:
 
 
 def _against_comparison(figures: Figures, agreement: Figures) -> str:
-    corrected, score = _corrected(figures), figures.get("score")
+    corrected, score = corrected_figure(figures), figures.get("score")
     if not agreement.get("n") and corrected is None:
         return ""
     kappa, share = agreement.get("kappa"), agreement.get("agreement")
     if agreement.get("n") and (number(kappa) <= 0 if kappa is not None else number(share) <= 0.5):
         return "it agrees with them no more often than chance would"
     if corrected is not None and isinstance(score, int | float) and score != 0.5:
-        low, high = corrected.get("ci95") or (0.0, 1.0)
+        low, high = corrected["ci95"] or (0.0, 1.0)
         if (low if score > 0.5 else 1.0 - high) <= 0.5:
             first, second = _sides(figures)
             better, worse = (first, second) if score > 0.5 else (second, first)
@@ -167,15 +164,12 @@ def _interval(figures: Figures) -> str:
     return f" (95 % interval {bounds}{unit})" if bounds else ""
 
 
-def _corrected(figures: Figures) -> Figures | None:
-    about = _extra(figures, "corrected")
-    return None if about.get("estimate") is None else about
-
-
 def _labelled(figures: Figures) -> Iterator[Figures]:
     """What people's labels say of scores: of the answers of a table, or of every grader that has
-    labels.
+    labels; nothing of a figure that is a share.
     """
+    if not _in_own_unit(figures):
+        return
     if "validation" in _object(figures.get("extra")):
         for name, about in _extra(figures, "validation").items():
             yield {"name": name, **_object(about)}
@@ -204,8 +198,6 @@ def _agreements(figures: Figures) -> Iterator[str]:
             ends = _interval({"ci95": agreement.get("ci95")})
             kappa = "" if agreement.get("kappa") is None else f", {_valued('kappa', agreement)}"
             yield f"Agreement with people: {share}{ends}{kappa}, n = {_count(agreement, 'n'):,}."
-        return
-    if not _in_own_unit(figures):
         return
     for about in _labelled(figures):
         n, name = _count(about, "n"), _measure(about)[0]
@@ -248,7 +240,7 @@ def between(figure: Figures, joined: str = " – ") -> str:
 
 def sides_of(figures: Figures) -> tuple[str, str] | None:
     """The names of the two columns that were compared."""
-    extra = figures.get("extra") or {}
+    extra = _object(figures.get("extra"))
     first, second = extra.get("a"), extra.get("b")
     return (first, second) if isinstance(first, str) and isinstance(second, str) else None
 
@@ -259,7 +251,7 @@ def _sides(figures: Figures) -> tuple[str, str]:
 
 def tally_of(figures: Figures) -> str:
     """How many rows were won, tied and lost; empty where nothing was compared."""
-    extra = figures.get("extra") or {}
+    extra = _object(figures.get("extra"))
     if not _compares(figures) or "wins" not in extra:
         return ""
     won, lost = "won", "lost"
@@ -267,20 +259,20 @@ def tally_of(figures: Figures) -> str:
         won, lost = (f"for {side}" for side in _sides(figures))
     words = {"wins": won, "ties": "tied", "losses": lost}
     counts = " · ".join(f"{_count(extra, name):,} {word}" for name, word in words.items())
-    return f"{counts}, by the judge alone" if _corrected(figures) else counts
+    return f"{counts}, by the judge alone" if corrected_figure(figures) else counts
 
 
 def corrected_of(figures: Figures) -> str:
     """The figure corrected by people's labels, in a sentence; empty without labels."""
-    corrected = _corrected(figures)
+    corrected = corrected_figure(figures)
     if corrected is None:
         return ""
-    ci95 = _interval({**figures, "ci95": corrected.get("ci95")})
+    lead = {**figures, **corrected}
     names = sides_of(figures) if _compares(figures) else None
     rate = f"win rate of {names[0]} against {names[1]} " if names else ""
     return (
-        f"Corrected by {_count(corrected, 'n_labelled'):,} labels of people: "
-        f"{rate}{in_unit(figures, corrected['estimate'])}{ci95}."
+        f"Corrected by {corrected['n_labelled']:,} labels of people: {rate}"
+        f"{in_unit(lead, lead['score'])}{_interval(lead)}."
     )
 
 

@@ -5,18 +5,19 @@ in both orders.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import PurePath
-from typing import Any
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
 )
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
-from rm_gallery.gallery.benchmarks.figures import Report, with_extra
+from rm_gallery.gallery.benchmarks.figures import Extra, Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import (
+    About,
     Judged,
+    JudgeGroup,
     Recorded,
     Row,
     Rows,
@@ -61,7 +62,6 @@ SETS = (
     "processed_mtbench",
 )
 _LAST_WORD = {re.sub(r"[^a-z0-9]", "", name.split("_", 1)[-1]): name for name in SETS}
-_VOTES = {1: 1, 2: -1}
 ONE_ORDER = "; the published figures average both, as a pairwise judge does."
 _SHARES = ("correct_False", "correct_True", "correct_both", "equal")
 _LEADS = ("pair_strict", "single_game", "mean_of_orders")
@@ -87,13 +87,13 @@ class LLMBar(TwoAnswers):
     own_columns = frozenset({"input", "output_1", "output_2", "label"})
     asked = "input"
     answers = ("output_1", "output_2")
-    votes = _VOTES
+    votes = {1: 1, 2: -1}
     expected = "1 or 2"
     row_id = "id"
     task = "instruction_following"
     one_order = ONE_ORDER
 
-    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+    def about(self, row: Row, vote: int, where: RowRef) -> About:
         """`subset`, of the column or else of the file's or folder's name where it is a published
         set.
         """
@@ -129,17 +129,16 @@ class LLMBar(TwoAnswers):
             texts[key].add(row, number)
         for (subset, evaluator, method, index), written in texts.items():
             verdicts = written.read(evaluator, method)
-            about = {"subset": subset, "unreadable": None in verdicts}
             yield (
                 {"subset": subset, "evaluator": evaluator, "method": method},
-                judged_pair(f"{subset}:{index}", written.label, verdicts, **about),
+                judged_pair(f"{subset}:{index}", written.label, verdicts, subset),
             )
 
     def recorded_scorer(self, seed: int = 0) -> RuleScorer:
         """Both orders as published: a text without a verdict is wrong in its order."""
         return CountingUnreadable(_BothOrders(mean_as_published))
 
-    def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    def recorded_line(self, group: JudgeGroup, report: Report) -> Extra:
         """The published statistics of a run of a judge on a set, as shares."""
         if not {"subset", "evaluator", "method"} <= group.keys():
             return super().recorded_line(group, report)
@@ -197,11 +196,8 @@ def llmbar_reader(evaluator: str, method: str, kind: str) -> TextReader:
     """
     if method not in LLMBAR_METHODS:
         raise ConfigError(unknown_name("method of LLMBar", method, LLMBAR_METHODS))
-    if method == "CoT":
-        return llmbar_answer if evaluator == "PaLM2" else llmbar_explained
-    if method == "Swap":
-        return llmbar_answer if kind == "synthesize" else llmbar_explained
-    return llmbar_explained if method == "Swap_CoT" else llmbar_answer
+    explained = {"CoT": evaluator != "PaLM2", "Swap": kind != "synthesize", "Swap_CoT": True}
+    return llmbar_explained if explained.get(method) else llmbar_answer
 
 
 def llmbar_ratings(first: str, second: str) -> tuple[Verdict, Verdict]:

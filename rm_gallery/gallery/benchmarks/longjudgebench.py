@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import combinations
-from typing import Any, ClassVar
+from typing import Any
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
@@ -19,18 +19,20 @@ from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, given, ques
 from rm_gallery.gallery.benchmarks.figures import Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row, integer, sign
 from rm_gallery.gallery.benchmarks.llmbar import ONE_ORDER
+from rm_gallery.gallery.benchmarks.preferences import voted_outputs
 from rm_gallery.gallery.benchmarks.rules import (
     MeanOfSubsets,
     RuleScorer,
     SubsetTallies,
     games,
     mean_of,
+    played_verdict,
 )
 
 SETS = ("wp_bench", "ma", "surge")
 POINTWISE = ("deepresearch_bench", "realdr", "verify_bench_hard")
 STRUCTURE = "structure"
-_PREFERRED = {"A": ("chosen", "rejected"), "B": ("rejected", "chosen"), "tie": (None, None)}
+_PREFERRED = {"A": 1, "B": -1, "tie": 0}
 _RANKS = {
     None: ("content_ranking", "human_rating"),
     STRUCTURE: ("structure_ranking", "human_score"),
@@ -53,9 +55,7 @@ class LongJudgeBench(Benchmark):
     name = "longjudgebench"
     aliases = ("long-judge-bench",)
     version = "pairwise and listwise sets, repository at f35d00d"
-    modes: ClassVar[dict[str, str]] = {
-        STRUCTURE: "lists are ordered by structure; without a mode they are by content"
-    }
+    modes = {STRUCTURE: "lists are ordered by structure; without a mode they are by content"}
     own_columns = frozenset({"dataset", "id", "instruction", "responses", "ground_truth"})
     own_values = {"dataset": (*SETS, *POINTWISE)}
     one_order = ONE_ORDER
@@ -98,8 +98,8 @@ class LongJudgeBench(Benchmark):
     def _with_labels(
         self,
         name: str,
-        responses: Sequence[Mapping[str, Any]],
-        truth: Mapping[str, Any],
+        responses: Sequence[Row],
+        truth: Row,
         where: RowRef,
     ) -> list[dict[str, Any]]:
         """The responses with what people said of them."""
@@ -116,26 +116,23 @@ class LongJudgeBench(Benchmark):
                 )
                 for words, rank, other in zip(said, content, structure, strict=True)
             ]
-        labels = None
+        vote = None
         if name == "ma":
-            preferred = truth.get("preferred")
-            labels = _PREFERRED.get(preferred) if isinstance(preferred, str) else None
+            vote = _PREFERRED.get(str(truth.get("preferred")))
         elif sorted(str(one.get("label")) for one in responses) == ["0", "1"]:
-            labels = _PREFERRED["A" if integer(responses[0]["label"]) else "B"]
-        if labels is None or len(said) != 2:
+            vote = 1 if integer(responses[0]["label"]) else -1
+        if vote is None or len(said) != 2:
             column = "ground_truth" if name == "ma" else "responses"
             expected = "the better of two responses: preferred A, B or tie, or labels 1 and 0"
             raise wrong(where, column, expected, truth if name == "ma" else list(responses))
-        return [output(words, label) for words, label in zip(said, labels, strict=True)]
+        return voted_outputs(said[0], said[1], vote)
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count rows by set."""
         return _Ordered(_RANKS[self.mode][1])
 
 
-def _ranks(
-    responses: Sequence[Mapping[str, Any]], truth: Mapping[str, Any], ranking: str, where: RowRef
-) -> list[int]:
+def _ranks(responses: Sequence[Row], truth: Row, ranking: str, where: RowRef) -> list[int]:
     """People's ranks of the responses, 1 for the best."""
     places = truth.get(ranking)
     given_to = places if isinstance(places, Mapping) else {}
@@ -154,7 +151,7 @@ def ordered_credit(judged: Judged, label: str) -> float | None:
     if len(judged.chosen) == 2:
         first, second, wanted = games(judged)
         if judged.played_orders == 1:
-            first = second = second if first is None else first
+            first = second = played_verdict(judged)
         if first is None or second is None:
             return None
         return ((first == wanted) + (second == wanted)) / 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
-from typing import Any, ClassVar
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
@@ -19,7 +18,7 @@ from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.reward.kinds import shown_text
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.models import copy_with
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, given
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, Turn, Turns, cell, given
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row, is_pair
 from rm_gallery.gallery.benchmarks.llmbar import ONE_ORDER
 from rm_gallery.gallery.benchmarks.preferences import answered, as_answer, shared_turns
@@ -65,7 +64,7 @@ class PlanRewardBench(Benchmark):
     split = "train"
     version = "repository at ffe6fbe"
     chance = 0.5
-    modes: ClassVar[dict[str, str]] = {
+    modes = {
         TRANSCRIPT: (
             "the turns that the trajectories do not share are one text, marked by role, since the "
             "official judges are shown whole trajectories"
@@ -143,7 +142,7 @@ def _split_of(row: Row, where: RowRef) -> str | None:
     return next((name for one in named for name in SPLITS if name in one), bucket or None)
 
 
-def _turns_in(row: Row, column: str, where: RowRef) -> list[dict[str, Any]]:
+def _turns_in(row: Row, column: str, where: RowRef) -> Turns:
     trajectory = cell(row, column, where)
     messages = trajectory.get("messages") if isinstance(trajectory, Mapping) else None
     if not isinstance(messages, list) or not messages:
@@ -157,13 +156,13 @@ def _turns_in(row: Row, column: str, where: RowRef) -> list[dict[str, Any]]:
 _SAID = ("role", "content")
 
 
-def _spoken(messages: list[dict[str, Any]], column: str, where: RowRef) -> list[dict[str, Any]]:
+def _spoken(messages: Turns, column: str, where: RowRef) -> Turns:
     """Messages as turns of user, assistant and tool, calls and results in their fields."""
     spoken = turns_of([_as_openai(message) for message in messages])
     return turns(spoken, f"{column}.messages", where) if spoken else []
 
 
-def _as_openai(message: dict[str, Any]) -> dict[str, Any]:
+def _as_openai(message: Turn) -> Turn:
     if message["role"] == "tool_response":
         return {**message, "role": "tool"}
     if message["role"] != "tool_call":

@@ -8,7 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
@@ -24,8 +24,8 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.ranking import expected_best
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, given, question
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, Row, known_of, worst_part
+from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report
+from rm_gallery.gallery.benchmarks.judgements import About, Judged, Row, known_of
 from rm_gallery.gallery.benchmarks.preferences import Votes
 from rm_gallery.gallery.benchmarks.rules import (
     Gathered,
@@ -77,7 +77,7 @@ class PPECorrectness(Benchmark):
     own_columns = frozenset(
         {"prompt", "scores", "response_1", "response_2", "sampled_conflict_pairs"}
     )
-    modes: ClassVar[dict[str, str]] = {
+    modes = {
         BEST_OF_K: "share of right answers among the top-scoring ones of all K",
         CONFLICT_PAIRS: "strict pairs of one right and one wrong answer, as sampled in the files",
     }
@@ -173,13 +173,11 @@ class _Picks:
 
     def add(self, judged: Judged) -> float | None:
         """Count one question, or one pair of it; a question counts when its last pair has come."""
+        found = self._parts.margins(judged, _pairs(judged.sample))
+        conflict = None if found is None else self._conflict(judged, *found)
         if "whole" in judged.metadata:
             self._compared = True
-            parts = self._parts.add(judged)
-            if parts is None:
-                return None
-            won = [_won(part.complete(), (0, 1), part.chosen) for part in parts]
-            return self._conflict(judged, won, worst_part(parts))
+            return conflict
         scores, domain = judged.complete(), judged.subset
         best = best_of_n_credit(judged) if judged.chosen else None
         cause = judged.cause_or("data")
@@ -190,15 +188,15 @@ class _Picks:
         for k in CURVE:
             if scores is not None and k <= len(scores):
                 self._tallies[str(k)][domain].add(expected_best(scores, judged.chosen, k))
-        won = [_won(scores, pair, judged.chosen) for pair in _pairs(judged.sample)]
-        conflict = self._conflict(judged, won, judged)
         return conflict if self._mode == CONFLICT_PAIRS else best
 
-    def _conflict(self, judged: Judged, won: Sequence[bool | None], lost: Judged) -> float | None:
-        known = [right for right in won if right is not None]
-        credit = sum(known) / len(known) if known and len(known) == len(won) else None
+    def _conflict(
+        self, judged: Judged, margins: Sequence[float | None], lost: Judged
+    ) -> float | None:
+        credit = mean_of(None if margin is None else float(margin > 0) for margin in margins)
+        credit = None if None in margins else credit
         # a question without both right and wrong answers holds no pair, and none is missing
-        cause = lost.cause_or("judge") if won else None
+        cause = lost.cause_or("judge") if margins else None
         tally = self._tallies[CONFLICT_PAIRS][judged.subset]
         tally.add(credit, lost.status, judged.cluster, cause)
         return credit
@@ -214,27 +212,17 @@ class _Picks:
             )
             for name, counts in tallies.items()
         }
-        extra: dict[str, Any] = {"domains_absent": absent(DOMAINS, parts)}
+        extra: Extra = {"domains_absent": absent(DOMAINS, parts)}
         if not pairs_only:
             for name in ("oracle", CONFLICT_PAIRS):
                 extra[name] = mean_of(part.extra[name] for part in parts.values())
         return headline(mean_of_parts(rule, parts, interval_of_mean(tallies), extra), parts)
 
-    def _best_of_k_extra(self, domain: str) -> dict[str, Any]:
+    def _best_of_k_extra(self, domain: str) -> Extra:
         means = {name: by_domain[domain].mean for name, by_domain in self._tallies.items()}
         known = {name: means.get(name) for name in ("oracle", CONFLICT_PAIRS)}
         curve = {str(k): mean for k in CURVE if (mean := means.get(str(k))) is not None}
         return {**known, "curve": curve}
-
-
-def _won(
-    scores: Sequence[float] | None, pair: tuple[int, int], right: Sequence[bool]
-) -> bool | None:
-    """Whether the right answer of a pair scores strictly higher; None without scores."""
-    first, second = pair
-    if scores is None:
-        return None
-    return scores[first] > scores[second] if right[first] else scores[second] > scores[first]
 
 
 class PPEHumanPreference(Votes):
@@ -260,7 +248,7 @@ class PPEHumanPreference(Votes):
         tie = 0 if label.lower().startswith("tie") else None
         return {"model_a": 1, "model_b": -1}.get(label, tie)
 
-    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+    def about(self, row: Row, vote: int, where: RowRef) -> About:
         """`subset` (English or other languages), `language`, `tags`, models."""
         language = row.get("language")
         english = str(language).lower() == "english"

@@ -24,9 +24,10 @@ from rm_gallery.core.data.load.converters import (
 from rm_gallery.core.data.schema import DataSample, is_record
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import DataError
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, given, question
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, Turns, cell, given, question
 from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.judgements import (
+    About,
     Judged,
     Row,
     Verdict,
@@ -34,6 +35,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
     integer,
     is_pair,
     known_of,
+    unfit,
 )
 from rm_gallery.gallery.benchmarks.rules import (
     PooledScorer,
@@ -83,7 +85,7 @@ class StrictPairs(Preferences):
     """Strict pairs, pooled; a sample that is no pair is unscored."""
 
     name = "pairs"
-    aliases: ClassVar[tuple[str, ...]] = ()
+    aliases = ()
     version = "strict pairs, pooled"
 
     def detect(self, columns: Row) -> bool:
@@ -140,6 +142,10 @@ class _Either(PooledScorer):
 WITH_TIES, WITHOUT_TIES = "with_ties", "without_ties"
 
 
+Shown = tuple[Turns, str, str]
+"""The turns of a question, and two answers to it."""
+
+
 class TwoAnswers(Benchmark):
     """Two answers in the order of the row, and a label that says which is better."""
 
@@ -181,16 +187,23 @@ class TwoAnswers(Benchmark):
             raise wrong(where, self.voted, self.expected, label)
         return vote
 
+    def recorded_vote(self, row: Row, number: int) -> int:
+        """What the label of a recorded row says."""
+        vote = self.vote_of(row["label"])
+        if vote is None:
+            raise unfit(number, "label", self.expected, row["label"])
+        return vote
+
     def name_of(self, row: Row, where: RowRef) -> str:
         """The id of the row, empty for none."""
         return identity(row, self.row_id, where)
 
-    def shown(self, row: Row, where: RowRef) -> tuple[list[dict[str, Any]], str, str]:
+    def shown(self, row: Row, where: RowRef) -> Shown:
         """The turns of the question, and both answers."""
         first, second = (text(row, column, where) for column in self.answers)
         return question(row, self.asked, where, type(self).read_asked), first, second
 
-    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+    def about(self, row: Row, vote: int, where: RowRef) -> About:
         """The metadata; those that are None are left out."""
         return {}
 
@@ -223,9 +236,7 @@ def shared_turns(chosen: Sequence[Any], rejected: Sequence[Any]) -> int:
     return next((place for place in range(limit) if chosen[place] != rejected[place]), limit)
 
 
-def answered(
-    conversation: list[dict[str, Any]], column: str, where: RowRef
-) -> list[dict[str, Any]]:
+def answered(conversation: Turns, column: str, where: RowRef) -> Turns:
     """The conversation; DataError where its last turn is not the assistant's."""
     role = conversation[-1]["role"]
     if role != "assistant":
@@ -263,7 +274,7 @@ class Votes(TwoAnswers):
 
     chance = 0.5
     detect = Benchmark.detect
-    modes: ClassVar[dict[str, str]] = {
+    modes = {
         WITHOUT_TIES: "strict pairs; what people called a tie is not asked",
         WITH_TIES: "first, second or tie has to be the vote; verdicts that change with the order are a tie",
     }
@@ -280,14 +291,14 @@ class Votes(TwoAnswers):
             return PooledScorer(strict_pairs())
         return PooledScorer(
             SubsetTallies(
-                "three_class_agreement", agreement_credit, _is_vote, _vote, _chance_of_votes
+                "three_class_agreement", agreement_credit, is_vote, _vote, _chance_of_votes
             )
         )
 
 
 def _vote(judged: Judged) -> float | None:
     """2 for a verdict of tie plus 1 for a vote of tie; None for a sample without a verdict."""
-    if judged.status != "scored" or not _is_vote(judged.chosen):
+    if judged.status != "scored" or not is_vote(judged.chosen):
         return None
     verdict = verdict_of(judged)
     return None if verdict is None else 2.0 * (verdict == 0) + (not any(judged.chosen))
@@ -306,8 +317,9 @@ def _chance_of_votes(votes: Sequence[float]) -> float | None:
     return tied * voted + (1 - tied) * (1 - voted) / 2
 
 
-def _is_vote(chosen: Sequence[bool]) -> bool:
-    return is_pair(chosen) or (len(chosen) == 2 and not any(chosen))
+def is_vote(chosen: Sequence[bool]) -> bool:
+    """Whether the labels are those of two answers, of which people preferred one or neither."""
+    return len(chosen) == 2 and not all(chosen)
 
 
 # -- whole dialogues: HH-RLHF, HHH, MT-bench -------------------------------------------------------
@@ -316,7 +328,8 @@ def _is_vote(chosen: Sequence[bool]) -> bool:
 _MARK = re.compile(r"(?:\A\s*|\r?\n\r?\n)(Human|Assistant):")
 _ROLES = {"Human": "user", "Assistant": "assistant"}
 
-Turn = tuple[str, str]
+Said = tuple[str, str]
+"""Who said what."""
 
 
 class HHRLHF(Benchmark):
@@ -362,7 +375,7 @@ class HHRLHF(Benchmark):
         )
 
 
-def _transcript(row: Row, column: str, where: RowRef) -> list[Turn]:
+def _transcript(row: Row, column: str, where: RowRef) -> list[Said]:
     before, *parts = _MARK.split(text(row, column, where))
     if before.strip() or not parts:
         raise DataError(
@@ -379,7 +392,7 @@ def _transcript(row: Row, column: str, where: RowRef) -> list[Turn]:
     return spoken
 
 
-def as_answer(dialogue: Sequence[Turn]) -> str:
+def as_answer(dialogue: Sequence[Said]) -> str:
     """What one side of a dialogue adds, by speaker: its answer, or else all turns with their
     speakers.
     """
@@ -491,7 +504,7 @@ class MTBench(Votes):
     expected = "'model_a', 'model_b' or 'tie'"
     task = "conversation"
 
-    def shown(self, row: Row, where: RowRef) -> tuple[list[dict[str, Any]], str, str]:
+    def shown(self, row: Row, where: RowRef) -> Shown:
         """The turns both conversations share, and what each model adds."""
         a, b = (_conversation(row, f"conversation_{side}", where) for side in "ab")
         shared = shared_turns(a, b)
@@ -501,7 +514,7 @@ class MTBench(Votes):
         )
         return a[:shared], first, second
 
-    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+    def about(self, row: Row, vote: int, where: RowRef) -> About:
         """`subset` (the turn), models, who voted, `cluster`."""
         turn = _turn(row, where)
         return {
@@ -528,7 +541,7 @@ def _turn(row: Row, where: RowRef) -> int | None:
     return turn
 
 
-def _conversation(row: Row, column: str, where: RowRef) -> list[dict[str, Any]]:
+def _conversation(row: Row, column: str, where: RowRef) -> Turns:
     conversation = question(row, column, where, cell)
     turn = _turn(row, where)
     # the vote is about the answer of that turn, and the file holds the later one, too

@@ -19,11 +19,19 @@ from rm_gallery.core.data.load.converters import (
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.gallery.benchmarks.base import ROW, cell, question
-from rm_gallery.gallery.benchmarks.counts import CELLS, Beside, Cells, CountsScorer, cells_figure
-from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain, with_extra
-from rm_gallery.gallery.benchmarks.judgements import Judged, Row, unfit
+from rm_gallery.gallery.benchmarks.counts import (
+    CELLS,
+    Beside,
+    Called,
+    Cells,
+    CountsScorer,
+    cells_figure,
+)
+from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report, plain, with_extra
+from rm_gallery.gallery.benchmarks.judgements import Judged, JudgeGroup, Row, unfit
 from rm_gallery.gallery.benchmarks.rules import RuleScorer, Tally, absent, mean_of, merged
 from rm_gallery.gallery.benchmarks.steps import (
+    RecordedLabel,
     StepBenchmark,
     StepRule,
     solution,
@@ -77,9 +85,7 @@ class PRMBench(StepBenchmark):
         about = {"subset": kind, **({"cluster": problem} if problem else {})}
         return self.sample(_id(kind, problem) if problem else "", asked, outputs, "math", about)
 
-    def recorded_label(
-        self, row: Row, name: str, number: int
-    ) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    def recorded_label(self, row: Row, name: str, number: int) -> RecordedLabel:
         """The published logs: `idx` with its class in front, the class, and the wrong steps."""
         kind, wrong_steps = str(row["classification"]), json_cell(row["error_steps"])
         if not _are_numbers(wrong_steps):
@@ -92,7 +98,7 @@ class PRMBench(StepBenchmark):
         """Count steps."""
         return _Steps(self.step_rule, seed)
 
-    def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    def recorded_line(self, group: JudgeGroup, report: Report) -> Extra:
         """The report with the official counts and figures at hand, overall and by class."""
         correct = {name: part for name, part in report.extra.items() if name == CORRECT}
         parts = {**report.by_subset, **correct}
@@ -104,7 +110,7 @@ class PRMBench(StepBenchmark):
         }
 
 
-def _figures(figure: Figure) -> dict[str, Any]:
+def _figures(figure: Figure) -> Extra:
     wanted = (*CELLS, "F1", "F1neg", "first_error_accuracy")
     return {**{name: figure.extra.get(name) for name in wanted}, "PRMScore": figure.score}
 
@@ -152,7 +158,7 @@ class _Steps(CountsScorer):
         super().__init__(RULE, self._steps, lambda *cells: {}, seed, once=True)
         self._step_rule = rule
 
-    def _steps(self, judged: Judged) -> tuple[Sequence[bool], Sequence[bool] | None]:
+    def _steps(self, judged: Judged) -> Called:
         """Which steps are right, and which were called so."""
         scores, outputs = step_scores(judged), judged.sample.output
         said = None if scores is None else self._step_rule.right(scores)
@@ -163,7 +169,7 @@ class _Steps(CountsScorer):
     def report(self) -> Report:
         report = super().report()
         parts = dict(report.by_subset)
-        extra: dict[str, Any] = {"step_rule": str(self._step_rule)}
+        extra: Extra = {"step_rule": str(self._step_rule)}
         for aspect, kinds in ASPECTS.items():
             scores = [parts[kind].score if kind in parts else None for kind in kinds]
             extra[aspect] = None if None in scores else mean_of(scores)
@@ -182,7 +188,7 @@ class _Steps(CountsScorer):
             f1, f1_negative = f_scores(*cells)
             return f1 if name in WITHOUT_ERRORS else 0.5 * f1 + 0.5 * f1_negative
 
-        def shown(*cells: float) -> dict[str, Any]:
+        def shown(*cells: float) -> Extra:
             f1, f1_negative = f_scores(*cells)
             counts = dict(zip(CELLS, cells, strict=True))
             return {**counts, "F1": f1, "F1neg": f1_negative, "first_error_accuracy": first}

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from rm_gallery.core.data.load.converters import RowRef, identity, required, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.denominator import weighted_bounds
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, given, question
-from rm_gallery.gallery.benchmarks.figures import Figure, Report, with_extra
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, Turns, cell, given, question
+from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row, known_of
 from rm_gallery.gallery.benchmarks.preferences import answered, shared_turns
 from rm_gallery.gallery.benchmarks.rules import (
@@ -28,6 +27,7 @@ from rm_gallery.gallery.benchmarks.rules import (
     interval_of_mean,
     merged,
     strict_pairs,
+    weighted_mean,
 )
 
 RULE = "rewardbench1_sections"
@@ -97,8 +97,6 @@ _EXTRA_COLUMNS = ("subset", "chosen_model", "rejected_model")
 _IN_SECTIONS = frozenset(name for weights in SECTION_WEIGHTS.values() for name in weights)
 _KNOWN = _IN_SECTIONS | frozenset(PRIOR_SETS)
 
-Turns = list[dict[str, Any]]
-
 
 class RewardBench(Benchmark):
     """Strict pair accuracy by subset, sections by the official weights, headline the plain mean of
@@ -119,7 +117,7 @@ class RewardBench(Benchmark):
     split = "filtered"
     version = "upstream head, mean of sections"
     chance = 0.5
-    modes: ClassVar[dict[str, str]] = {
+    modes = {
         "sections": "plain mean of the four sections, as most papers quote it",
         LEADERBOARD: (
             "weighted mean of the sections (2 each) and the prior preference sets (1), what is "
@@ -183,7 +181,7 @@ class PriorSets(RewardBench):
     hub = "allenai/preference-test-sets"
     split = "*"
     version = "upstream head, mean of the four scored sets"
-    modes: ClassVar[dict[str, str]] = {}
+    modes = {}
 
     def detect(self, columns: Row) -> bool:
         """Never by itself: the columns are anybody's, and only the file's name says which set it
@@ -264,7 +262,7 @@ class _Sections:
         pooled, parts = self._tallies.pooled(), self._tallies.figures()
         pooled = with_extra(pooled, self._orders.extra())
         scores = {name: part.score for name, part in parts.items()}
-        prior = weighted_mean(scores, _GROUPS[_PRIOR])
+        prior = _mean(scores, _GROUPS[_PRIOR])
         if prior is not None or self._leaderboard:
             sets = {name: parts[name] for name in PRIOR_SETS if name in parts}
             gaps = absent(PRIOR_SETS, sets)
@@ -288,7 +286,7 @@ class _Sections:
             },
             "sections_absent": [name for name in SECTION_WEIGHTS if name not in sections],
             **_listed_unless_empty("subsets_absent", _IN_SECTIONS - scored),
-            "leaderboard_total": weighted_mean(sections, _LEADERBOARD_WEIGHTS),
+            "leaderboard_total": _mean(sections, _LEADERBOARD_WEIGHTS),
             **_listed_unless_empty("subsets_outside_sections", scores.keys() - _IN_SECTIONS),
             **self._with_upstream_defaults(_PRIOR in sections),
             "subset_weights": weights,
@@ -298,14 +296,14 @@ class _Sections:
         figure = replace(
             pooled,
             rule="rewardbench1_leaderboard" if self._leaderboard else RULE,
-            score=weighted_mean(sections, self._top),
+            score=_mean(sections, self._top),
             ci95=self._interval(weights),
             bounds=weighted_bounds(limits),
             chance=chance if weights else pooled.chance,
         )
         return with_extra(figure, extra)
 
-    def _with_upstream_defaults(self, prior: bool) -> dict[str, Any]:
+    def _with_upstream_defaults(self, prior: bool) -> Extra:
         """Upstream gives half a point to a verdict it cannot read; the headline that comes out,
         where there are such.
         """
@@ -317,7 +315,7 @@ class _Sections:
             n, unread = tally.n_scored, tally.lost["unscored"]
             if n + unread and (prior or name not in PRIOR_SETS):
                 means[name] = ((tally.mean or 0.0) * n + 0.5 * unread) / (n + unread)
-        return {"with_upstream_defaults": weighted_mean(group_scores(means), self._top)}
+        return {"with_upstream_defaults": _mean(group_scores(means), self._top)}
 
     def _subsets(self, group: str) -> dict[str, Tally]:
         by_subset = self._tallies.by_subset
@@ -357,17 +355,14 @@ def _listed_unless_empty(key: str, names: Iterable[str]) -> dict[str, list[str]]
     return {key: sorted(names)} if names else {}
 
 
-def weighted_mean(scores: Mapping[str, float | None], weights: Mapping[str, float]) -> float | None:
-    """The mean of what has a weight; what has no score leaves it, and None is left of nothing."""
-    known = [(scores.get(name), weight) for name, weight in weights.items()]
-    scored = [(score, weight) for score, weight in known if score is not None]
-    total = sum(weight for _, weight in scored)
-    return math.fsum(score * weight for score, weight in scored) / total if scored else None
+def _mean(scores: Mapping[str, float | None], weights: Mapping[str, float]) -> float | None:
+    """The mean of the scores of what has a weight."""
+    return weighted_mean((scores.get(name), weight) for name, weight in weights.items())
 
 
 def group_scores(scores: Mapping[str, float | None]) -> dict[str, float | None]:
     """The score of each section that has a scored subset, weighted by the official counts, and of
     the prior sets.
     """
-    means = {name: weighted_mean(scores, weights) for name, weights in _GROUPS.items()}
+    means = {name: _mean(scores, weights) for name, weights in _GROUPS.items()}
     return {name: mean for name, mean in means.items() if mean is not None}

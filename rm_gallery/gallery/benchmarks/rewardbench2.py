@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
@@ -24,14 +24,15 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, question
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
+    About,
     Candidate,
     Judged,
-    Judgement,
     Row,
     has_preference,
     known_of,
+    recorded,
     whole,
 )
 from rm_gallery.gallery.benchmarks.rules import (
@@ -78,7 +79,7 @@ class RewardBench2(Benchmark):
     hub = "allenai/reward-bench-2"
     split = "test"
     version = "upstream head (Ties of the released package: up to 0.010 apart)"
-    modes: ClassVar[dict[str, str]] = {
+    modes = {
         RANKING: (
             "all answers are compared at once and the best is named; Ties is left out, because "
             "upstream never ranks it"
@@ -151,13 +152,11 @@ class RewardBench2(Benchmark):
         )
 
 
-def _metadata(row: Row, subset: str | None, chosen: int, rejected: int) -> dict[str, Any]:
+def _metadata(row: Row, subset: str | None, chosen: int, rejected: int) -> About:
     given = row.get("num_incorrect")
-    right, wrong = (
-        _number_from_text(row.get("num_correct")),
-        _number_from_text(row.get("num_rejected") if given is None else given),
-    )
-    metadata: dict[str, Any] = {
+    right = _number_from_text(row.get("num_correct"))
+    wrong = _number_from_text(row.get("num_rejected") if given is None else given)
+    metadata: About = {
         "subset": subset,
         "num_correct": right if isinstance(right, int) else chosen,
         "num_incorrect": wrong if isinstance(wrong, int) else rejected,
@@ -213,41 +212,30 @@ class _SubsetMean:
         self._seed = seed
 
     def add(self, judged: Judged) -> float | None:
+        ties = is_ties(judged.subset)
         if (
             judged.judgements
             and has_preference(judged.chosen)
             and judged.status in ("scored", "unscored")
         ):
-            self._add_upstream(judged)
-        if is_ties(judged.subset):
-            return self._ties[judged.subset].add(judged)
-        return self._tallies.add(judged)
+            self._unread += judged.status == "unscored"
+            if ties:  # upstream's rating of a text that could not be read is -1
+                read = [-1.0 if s is None or math.isnan(s) else s for s in judged.scores]
+                places = map(Candidate, range(len(read)))
+                self._upstream_ties.add(recorded(judged.sample, places, read, ""))
+            else:
+                self._upstream[judged.subset].add(upstream_credit(judged))
+        return (self._ties[judged.subset] if ties else self._tallies).add(judged)
 
-    def _add_upstream(self, judged: Judged) -> None:
-        """Count a sample as upstream would."""
-        self._unread += judged.status == "unscored"
-        if is_ties(judged.subset):
-            # a score that could not be read is -1
-            scores = [
-                -1.0 if score is None or math.isnan(score) else score for score in judged.scores
-            ]
-            read = [Judgement(Candidate(place), score=score) for place, score in enumerate(scores)]
-            self._upstream_ties.add(Judged(judged.sample, read))
-        else:
-            self._upstream[judged.subset].add(upstream_credit(judged))
-
-    def _with_upstream_defaults(self) -> dict[str, Any]:
+    def _with_upstream_defaults(self) -> Extra:
         """The headline as upstream would print it, where it differs from ours in a judgement that
         could not be read.
         """
         if not self._unread:
             return {}
         ties = ties_parts(self._upstream_ties.table())["composite"]
-        return {
-            "with_upstream_defaults": mean_of(
-                [*(counts.mean for counts in self._upstream.values()), ties]
-            )
-        }
+        means = [counts.mean for counts in self._upstream.values()]
+        return {"with_upstream_defaults": mean_of([*means, ties])}
 
     def report(self) -> Report:
         from rm_gallery.core.stats.clustered import combined
@@ -360,8 +348,7 @@ class TiesTally:
 
     counts: Tally = field(default_factory=Tally)
     n_unfit: int = 0
-    ref: dict[str, TiesRow] = field(default_factory=dict)
-    tied: dict[str, TiesRow] = field(default_factory=dict)
+    rows: dict[Kind, dict[str, TiesRow]] = field(default_factory=lambda: {"ref": {}, "tied": {}})
     lost: dict[Kind, dict[str, int]] = field(default_factory=lambda: {"ref": {}, "tied": {}})
     """Right answers of the rows without a score, by kind and prompt."""
 
@@ -390,7 +377,7 @@ class TiesTally:
         wrong = [value for value, label in zip(values, labels, strict=True) if not label]
         row = TiesRow(min(right), max(right), max(wrong), len(right))
         kind, prompt = self._kind_and_prompt(name, row.n_right)
-        rows = self.ref if kind == "ref" else self.tied
+        rows = self.rows[kind]
         rows[prompt] = rows[prompt].pooled(row) if prompt in rows else row
         return float(row.gap > 0)
 
@@ -408,9 +395,7 @@ class TiesTally:
         """The composite when all that is missing is as bad, and when it is as good, as can be; each
         part by itself.
         """
-        prompts = sorted({*self.ref, *self.tied, *self.lost["ref"], *self.lost["tied"]})
-        if not prompts:
-            return None
+        prompts = sorted({*self.prompts(), *self.lost["ref"], *self.lost["tied"]})
         low, high = (
             ties_parts(self.contributions(name, best) for name in prompts)["composite"]
             for best in (False, True)
@@ -426,7 +411,7 @@ class TiesTally:
 
         Rows without a score are left out, or `filled`: as good, or as bad, as can be.
         """
-        ref, tied = self.ref.get(prompt), self.tied.get(prompt)
+        ref, tied = (rows.get(prompt) for rows in self.rows.values())
         fill = -1.0 if not filled else 1.0
         lost = [filled is not None and prompt in rows for rows in self.lost.values()]
         accuracies: list[float] = []
@@ -449,9 +434,13 @@ class TiesTally:
             margin_term(lower, spread),
         )
 
+    def prompts(self) -> list[str]:
+        """Every prompt with a scored row."""
+        return sorted({*self.rows["ref"], *self.rows["tied"]})
+
     def table(self) -> list[tuple[float, ...]]:
         """The contributions of every prompt."""
-        return [self.contributions(prompt) for prompt in sorted(self.ref.keys() | self.tied.keys())]
+        return list(map(self.contributions, self.prompts()))
 
     def figure(self, seed: int, name: str) -> tuple[Figure, ClusteredMean | None]:
         """The composite with its parts, and what its uncertainty over prompts rests on (None
@@ -481,15 +470,13 @@ class TiesTally:
         return figure, whole
 
 
-def ties_parts(table: Iterable[Sequence[float]]) -> dict[str, Any]:
+def ties_parts(table: Iterable[Sequence[float]]) -> Extra:
     """Sum contributions into the five parts and the composite; a part over nothing is None and
     makes the composite None.
     """
     columns = list(zip(*table, strict=True)) or [()] * 8
     sums = [math.fsum(column) for column in columns]
-    parts: dict[str, Any] = {
-        name: hits / n if n else None for name, (hits, n) in _ratios(sums).items()
-    }
+    parts: Extra = {name: hits / n if n else None for name, (hits, n) in _ratios(sums).items()}
     known = [weight * parts[name] for name, weight in WEIGHTS.items() if parts[name] is not None]
     parts["composite"] = math.fsum(known) if len(known) == len(WEIGHTS) else None
     return {**parts, "n_ref": int(sums[0]), "n_tied": int(sums[2]), "n_pairs": int(sums[4])}
@@ -541,7 +528,7 @@ def ties_difference(
         for name, scores, right in rows:
             tally.add_row(name, whole(scores) if has_preference(right) else None, right)
         tallies.append(tally)
-    prompts = sorted({name for tally in tallies for name in (*tally.ref, *tally.tied)})
+    prompts = sorted({name for tally in tallies for name in tally.prompts()})
     if not prompts:
         return None
     table = np.array(

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
@@ -20,8 +19,8 @@ from rm_gallery.core.data.load.converters import (
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given, question
-from rm_gallery.gallery.benchmarks.figures import Figure, Report, with_extra
-from rm_gallery.gallery.benchmarks.judgements import Judged, Row, worst_part
+from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report, with_extra
+from rm_gallery.gallery.benchmarks.judgements import Judged, Row
 from rm_gallery.gallery.benchmarks.rules import (
     MEAN_OF_SUBSETS,
     Gathered,
@@ -38,6 +37,8 @@ RULE = "rm_bench_matrix"
 STYLES = ("concise", "detailed plain text", "detailed markdown")
 _SIZE = len(STYLES)
 CELLS = tuple((i, j) for i in range(_SIZE) for j in range(_SIZE))
+_PAIRS = [(i, _SIZE + j) for i, j in CELLS]
+"""The places of the two answers of each cell."""
 LEVELS = {
     "hard": [(i, j) for i, j in CELLS if i < j],
     "normal": [(i, j) for i, j in CELLS if i == j],
@@ -121,9 +122,7 @@ class RMBench(Benchmark):
         if not reward.compares or len(sample.output) != 2 * _SIZE:
             return (sample,)
         return (
-            Gathered.part_of(
-                sample, part, len(CELLS), [i, _SIZE + j], styles=[STYLES[i], STYLES[j]]
-            )
+            Gathered.part_of(sample, part, len(CELLS), _PAIRS[part], styles=[STYLES[i], STYLES[j]])
             for part, (i, j) in enumerate(CELLS)
         )
 
@@ -188,29 +187,22 @@ class _Matrices:
         """Count one row, or one pair of a row; a row counts, and earns its credit, when its last
         pair has come.
         """
+        fits = "whole" in judged.metadata or judged.chosen == [True] * _SIZE + [False] * _SIZE
+        self._n_unfit += judged.status == "scored" and not fits
+        found = self._pairs.margins(judged, _PAIRS if fits else ())
         matrix = self._domains[judged.subset]
-        if "whole" in judged.metadata:
-            pairs = self._pairs.add(judged)
-            if pairs is None:
-                return None
-            shown = [pair.complete() for pair in pairs]
-            known = [scores for scores in shown if scores is not None]
-            lost = worst_part(pairs)
-        else:
-            lost, known = judged, []
-            fits = judged.chosen == [True] * _SIZE + [False] * _SIZE
-            self._n_unfit += judged.status == "scored" and not fits
-            scores = judged.complete() if fits else None
-            if scores is not None:
-                known = [[scores[i], scores[_SIZE + j]] for i, j in CELLS]
-        won = {cell: chosen > other for cell, (chosen, other) in zip(CELLS, known, strict=False)}
-        return matrix.add(won if len(known) == len(CELLS) else None, judged.cluster, lost)
+        if found is None:
+            return None
+        margins, lost = found
+        known = [margin > 0 for margin in margins if margin is not None]
+        won = dict(zip(CELLS, known, strict=True)) if len(known) == len(CELLS) else None
+        return matrix.add(won, judged.cluster, lost)
 
     def report(self) -> Report:
         """Report what was counted so far; rows whose pairs have not all come are left out."""
         parts = {name: matrix.figure() for name, matrix in self._domains.items()}
         matrices = self._domains.items()
-        extra: dict[str, Any] = {
+        extra: Extra = {
             level: mean_of(part.extra[level] for part in parts.values()) for level in LEVELS
         }
         extra["ci95"] = {

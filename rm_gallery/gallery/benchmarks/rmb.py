@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from rm_gallery.core.data.load.converters import (
@@ -21,6 +21,7 @@ from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, question
 from rm_gallery.gallery.benchmarks.figures import Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import (
+    About,
     Candidate,
     Judged,
     Judgement,
@@ -28,6 +29,9 @@ from rm_gallery.gallery.benchmarks.judgements import (
     Row,
     Rows,
     Samples,
+    ScoresByModel,
+    joined,
+    judge_of,
     named,
     need,
     number_of,
@@ -43,6 +47,7 @@ from rm_gallery.gallery.benchmarks.rules import (
 )
 
 GOALS = ("Helpfulness", "Harmlessness")
+_REWARDS = ("chosen_reward", "reject_reward")
 
 
 class _RMB(Benchmark):
@@ -52,7 +57,7 @@ class _RMB(Benchmark):
         column: str,
         chosen: list[str],
         rejected: list[str],
-        models: dict[str, Any],
+        models: About,
         where: RowRef,
     ) -> DataSample:
         spoken = question(row, "conversation_input", where, cell)
@@ -104,23 +109,28 @@ class RMBPairwise(_RMB):
         place of the data; what it says of `is_correct` is counted anew.
         """
         first, rows = peek(rows)
-        if not {"pair_uid", "chosen_reward", "reject_reward"} <= first.keys():
+        if not {"pair_uid", *_REWARDS} <= first.keys():
             yield from super().recorded_scores(rows, samples, **rule)
             return
         self.under(**rule)
-        pairs = list(_scored_pairs(rows))
+        scores: ScoresByModel = {}
+        known: dict[str, tuple[Row, int]] = {}
+        for number, row in enumerate(rows, 1):
+            need(row, ("pair_uid", *_REWARDS), number)
+            name = named(row["pair_uid"], number, "pair_uid")
+            rewards = {
+                (str(place), ""): number_of(row[column], column, number)
+                for place, column in enumerate(_REWARDS)
+            }
+            if scores.setdefault(judge_of(row), {}).setdefault(name, rewards) is not rewards:
+                raise DataError(
+                    f"recorded row {number}: pair '{name[:80]}' was given before; keep one row of "
+                    f"it."
+                )
+            known[name] = row, number
         if samples is None:
-            samples = {
-                name: _bare(row, name, number) for number, (row, name, _) in enumerate(pairs, 1)
-            }.values()
-        yield from super().recorded_scores(
-            [
-                {"id": name, "candidate": place, "score": row[column], "judge_model": model}
-                for row, name, model in pairs
-                for place, column in enumerate(("chosen_reward", "reject_reward"))
-            ],
-            samples,
-        )
+            samples = [_bare(row, name, number) for name, (row, number) in known.items()]
+        yield from joined(self.name, self.ids, lambda: scores, samples)
 
 
 class RMBBestOfN(_RMB):
@@ -163,27 +173,6 @@ class RMBBestOfN(_RMB):
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count lists."""
         return _Lists()
-
-
-def _scored_pairs(rows: Rows) -> Iterator[tuple[Row, str, str | None]]:
-    """The rows of a published file of scores with their id and who judged; DataError names the row
-    that does not fit.
-    """
-    seen: set[tuple[str | None, str]] = set()
-    for number, row in enumerate(rows, 1):
-        need(row, ("pair_uid", "chosen_reward", "reject_reward"), number)
-        name = named(row["pair_uid"], number, "pair_uid")
-        model = None if row.get("judge_model") is None else str(row["judge_model"])
-        scores = {
-            column: number_of(row[column], column, number)
-            for column in ("chosen_reward", "reject_reward")
-        }
-        if (model, name) in seen:
-            raise DataError(
-                f"recorded row {number}: pair '{name[:80]}' was given before; keep one row of it."
-            )
-        seen.add((model, name))
-        yield {**row, **scores}, name, model
 
 
 def _bare(row: Row, name: str, number: int) -> DataSample:
@@ -251,7 +240,7 @@ def _candidate(cell: Any, column: str, where: RowRef) -> tuple[str, str | None]:
     return value["answer"], value.get("llm_name")
 
 
-def _category(row: Row, where: RowRef) -> dict[str, Any]:
+def _category(row: Row, where: RowRef) -> About:
     if row.get("category_path") is None:
         return {}
     path = text(row, "category_path", where)
@@ -259,6 +248,6 @@ def _category(row: Row, where: RowRef) -> dict[str, Any]:
     parts = [part for part in path.replace("\\", "/").split("/") if part]
     if len(parts) > 1 and parts[0].lower().endswith("_set"):
         parts = parts[1:]
-    metadata: dict[str, Any] = {"category_path": path}
+    metadata: About = {"category_path": path}
     metadata |= {"subset": parts[0]} if parts else {}
     return metadata | ({"category": "/".join(parts[1:])} if len(parts) > 1 else {})

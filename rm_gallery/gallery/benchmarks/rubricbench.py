@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
@@ -13,7 +12,7 @@ from rm_gallery.core.data.load.converters import (
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.models import copy_with
-from rm_gallery.gallery.benchmarks.judgements import Row, known_of
+from rm_gallery.gallery.benchmarks.judgements import About, Row, known_of
 from rm_gallery.gallery.benchmarks.preferences import TwoAnswers
 
 HUMAN_RUBRICS = "human_rubrics"
@@ -32,9 +31,7 @@ class RubricBench(TwoAnswers):
     split = "train"
     version = "columns of the hub card at 430cfa4, accuracy of the paper"
     chance = 0.5
-    modes: ClassVar[dict[str, str]] = {
-        HUMAN_RUBRICS: "the criteria that people wrote are shown as the context of the task"
-    }
+    modes = {HUMAN_RUBRICS: "the criteria that people wrote are shown as the context of the task"}
     own_columns = frozenset({"instruction", "response_a", "response_b", "label", "rubrics"})
     asked = "instruction"
     answers = ("response_a", "response_b")
@@ -42,7 +39,7 @@ class RubricBench(TwoAnswers):
     expected = "0 or 1"
     row_id = "case_id"
 
-    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+    def about(self, row: Row, vote: int, where: RowRef) -> About:
         """`subset` (the domain), `rubrics` and `origin` (the source)."""
         return {
             "subset": optional_text(row, "domain", where),

@@ -6,10 +6,10 @@ import hashlib
 import math
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, wraps
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,7 +18,15 @@ from rm_gallery.core.stats.denominator import Bounded, added, mean_bounds, worst
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import Cause
 from rm_gallery.core.utils.models import copy_with
-from rm_gallery.gallery.benchmarks.figures import COUNTS, UNNAMED, Figure, Report, plain, with_extra
+from rm_gallery.gallery.benchmarks.figures import (
+    COUNTS,
+    UNNAMED,
+    Extra,
+    Figure,
+    Report,
+    plain,
+    with_extra,
+)
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     Status,
@@ -27,6 +35,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
     is_pair,
     sign,
     turned,
+    worst_part,
 )
 
 if TYPE_CHECKING:
@@ -111,15 +120,42 @@ def games(judged: Judged) -> tuple[Verdict, Verdict, int]:
     return judged.verdict(0, 1), turned(judged.verdict(1, 0)), int(first) - int(second)
 
 
-def two_game_credit(judged: Judged) -> float | None:
-    """1.0 if the two verdicts favour the right answer on balance: right + right or right + tie.
-    Else 0.0.
+def of_both_orders(earned: Callable[[int, int, int], float]) -> Credit:
+    """What the verdicts of both orders, naming the first output, earn by the label; None where one
+    of them is missing.
+    """
+
+    @wraps(earned)
+    def credit(judged: Judged) -> float | None:
+        first, second, label = games(judged)
+        return None if first is None or second is None else earned(first, second, label)
+
+    return credit
+
+
+@of_both_orders
+def two_game_credit(first: int, second: int, label: int) -> float:
+    """1.0 if the two verdicts favour the right answer on balance: right + right or right + tie. Else 0.0.
 
     Source: JudgeBench (arXiv 2410.12784). There a missing verdict counts as a tie; here the pair is
     unscored.
     """
-    first, second, label = games(judged)
-    return None if first is None or second is None else float((first + second) * label > 0)
+    return float((first + second) * label > 0)
+
+
+@of_both_orders
+def both_orders_credit(first: int, second: int, label: int) -> float:
+    """1.0 if the verdict is right in both orders (a tie where the label is one), else 0.0.
+
+    Source: Auto-J (arXiv 2310.05470), agreement; LLMBar's "correct in both".
+    """
+    return float(first == second == label)
+
+
+@of_both_orders
+def consistency_credit(first: int, second: int, label: int) -> float:
+    """1.0 if both orders give the same verdict, right or not. Source: Auto-J, consistency."""
+    return float(first == second)
 
 
 def single_game_credit(judged: Judged) -> float | None:
@@ -128,10 +164,9 @@ def single_game_credit(judged: Judged) -> float | None:
 
     Source: JudgeBench, `--single_game`, and its reading of two equal scores.
     """
-    values = judged.complete()
+    values, verdict = judged.complete(), played_verdict(judged)
     if judged.played_orders == 0:
-        return None if values is None else float((sign(*values) or -1) == games(judged)[2])
-    verdict = played_verdict(judged)
+        verdict = None if values is None else sign(*values) or -1
     return None if verdict is None else float(verdict == games(judged)[2])
 
 
@@ -141,34 +176,22 @@ def played_verdict(judged: Judged) -> Verdict:
     return second if first is None else first
 
 
-def both_orders_credit(judged: Judged) -> float | None:
-    """1.0 if the verdict is right in both orders (a tie where the label is one), else 0.0.
-
-    Source: Auto-J (arXiv 2310.05470), agreement; LLMBar's "correct in both".
-    """
-    first, second, label = games(judged)
-    return None if first is None or second is None else float(first == second == label)
+def mean_as_published(judged: Judged) -> float:
+    """As `mean_of_orders_credit`, where a missing verdict is wrong in its order."""
+    return _mean_of_orders(*games(judged))
 
 
-def mean_of_orders_credit(judged: Judged) -> float | None:
+def _mean_of_orders(first: Verdict, second: Verdict, label: int) -> float:
+    return math.fsum(0.5 if said == 0 else float(said == label) for said in (first, second)) / 2.0
+
+
+@of_both_orders
+def mean_of_orders_credit(first: int, second: int, label: int) -> float:
     """Accuracy in either order, averaged; a tie earns half in its order.
 
     Source: LLMBar (arXiv 2310.07641), the accuracy of its tables.
     """
-    first, second, _ = games(judged)
-    return None if first is None or second is None else mean_as_published(judged)
-
-
-def mean_as_published(judged: Judged) -> float:
-    """As `mean_of_orders_credit`, where a missing verdict is wrong in its order."""
-    *verdicts, label = games(judged)
-    return math.fsum(0.5 if verdict == 0 else float(verdict == label) for verdict in verdicts) / 2.0
-
-
-def consistency_credit(judged: Judged) -> float | None:
-    """1.0 if both orders give the same verdict, right or not. Source: Auto-J, consistency."""
-    first, second, _ = games(judged)
-    return None if first is None or second is None else float(first == second)
+    return _mean_of_orders(first, second, label)
 
 
 # -- how samples add up ----------------------------------------------------------------------------
@@ -182,6 +205,8 @@ class Tally:
     def __init__(self) -> None:
         self.credits = array("d")
         self.clusters = array("Q")
+        self.chances = array("d")
+        """What guessing earns on each sample of which that is known."""
         self.lost: Counter[Status] = Counter()
         self.missing: Counter[str] = Counter()
 
@@ -210,6 +235,7 @@ class Tally:
         """Add another tally's samples to this one."""
         self.credits.extend(other.credits)
         self.clusters.extend(other.clusters)
+        self.chances.extend(other.chances)
         self.lost.update(other.lost)
         self.missing.update(other.missing)
 
@@ -229,11 +255,11 @@ class Tally:
         """Mean credit of the scored samples; None without any."""
         return math.fsum(self.credits) / len(self.credits) if self.credits else None
 
-    def counts(self) -> dict[str, Any]:
+    def counts(self) -> Extra:
         """The counts as a `Figure` names them."""
         return self._counts(self.with_missing())
 
-    def _counts(self, bounded: Bounded) -> dict[str, Any]:
+    def _counts(self, bounded: Bounded) -> Extra:
         n_scored, lost = len(self.credits), self.lost
         return {
             "n": n_scored + lost.total(),
@@ -263,7 +289,7 @@ class Tally:
         """
         return interval_of_mean({"": self}) if self.clusters else None
 
-    def figure(self, rule: str, extra: dict[str, Any] | None = None) -> Figure:
+    def figure(self, rule: str, extra: Extra | None = None) -> Figure:
         """The mean credit with its interval."""
         bounded = self.with_missing()
         return Figure(
@@ -359,7 +385,7 @@ class CountingUnreadable:
         return with_extra(self._counting.report(), {"n_unreadable": self._unreadable})
 
 
-def reliability(report: Report) -> dict[str, Any]:
+def reliability(report: Report) -> Extra:
     """How far to trust the figure of recorded pairs: its rule, its interval, and what was unread."""
     return {
         "rule": report.rule,
@@ -384,12 +410,9 @@ def strict_share(judged: Judged) -> float | None:
     """As `chosen_share`; nothing where a pair's two orders contradict each other, as they do for
     every second coin.
     """
-    chosen = judged.chosen
-    if not has_preference(chosen):
-        return None
-    if judged.played_orders == 2 and judged.status == "scored" and is_pair(chosen):
+    if judged.played_orders == 2 and judged.status == "scored" and is_pair(judged.chosen):
         return 0.5 if _balance(judged) else 0.0
-    return sum(chosen) / len(chosen)
+    return chosen_share(judged)
 
 
 def all_losers_share(judged: Judged) -> float | None:
@@ -461,22 +484,21 @@ class SubsetTallies:
         self._credit = credit
         self._fits = fits
         self._chance, self._level = chance, level or mean_of
-        self._chances: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
 
-    def add(self, judged: Judged, subset: str | None = None) -> float | None:
-        """Count one sample, under its own subset unless another is named; gives what it earned."""
+    def add(self, judged: Judged) -> float | None:
+        """Count one sample under its subset; gives what it earned."""
         credit = None
         if judged.status == "scored":
             if self._fits(judged.chosen):
                 credit = self._credit(judged)
             else:
                 self.n_unfit += 1
-        name = judged.subset if subset is None else subset
+        name = judged.subset
         if self.only_scores and credit is not None:
             self.by_subset[name].credits.append(credit)
             return credit
         if self._chance is not None and (share := self._chance(judged)) is not None:
-            self._chances[name].append(share)
+            self.by_subset[name].chances.append(share)
         cause = self.cause(judged) if credit is None else None
         self.by_subset[name].add(credit, judged.status, judged.cluster, cause)
         return credit
@@ -490,28 +512,23 @@ class SubsetTallies:
     def with_credits(self, rule: str, credit: Callable[[float], float]) -> SubsetTallies:
         """The same samples under another rule, whose credit follows from the one of this rule."""
         other = SubsetTallies(rule, self._credit, self._fits, self._chance, self._level)
-        other.n_unfit, other._chances = self.n_unfit, self._chances
+        other.n_unfit = self.n_unfit
         for name, tally in self.by_subset.items():
             other.by_subset[name] = tally.with_credits(array("d", map(credit, tally.credits)))
         return other
 
     def figures(self) -> dict[str, Figure]:
         """The figure of each subset."""
-        parts = self.by_subset.items()
-        return {
-            name: replace(counts.figure(self.rule), chance=self._level(self._chances[name]))
-            for name, counts in parts
-        }
+        return {name: self._figure(tally, {}) for name, tally in self.by_subset.items()}
 
     def pooled(self) -> Figure:
         """The figure of all subsets together."""
         extra = {"n_unfit_labels": self.n_unfit} if self.n_unfit else {}
-        chances = array("d")
-        for part in self._chances.values():
-            chances.extend(part)
         tallies = list(self.by_subset.values())
-        whole = tallies[0] if len(tallies) == 1 else merged(tallies)
-        return replace(whole.figure(self.rule, extra), chance=self._level(chances))
+        return self._figure(tallies[0] if len(tallies) == 1 else merged(tallies), extra)
+
+    def _figure(self, tally: Tally, extra: Extra) -> Figure:
+        return replace(tally.figure(self.rule, extra), chance=self._level(tally.chances))
 
 
 def strict_pairs() -> SubsetTallies:
@@ -546,9 +563,8 @@ class SideBySide:
         without a score.
         """
 
-        def scores(figures: Mapping[str, Figure]) -> dict[str, float | None]:
-            found = {name: figure.score for name, figure in figures.items()}
-            return {name: score for name, score in found.items() if gaps or score is not None}
+        def scores(figures: Mapping[str, Figure]) -> Extra:
+            return {n: each.score for n, each in figures.items() if gaps or each.score is not None}
 
         others = {name: self._rules[name] for name in beside}
         parts = {name: tallies.figures() for name, tallies in others.items()}
@@ -580,10 +596,9 @@ class Orders:
             return
         for name, credit in self.CREDITS.items():
             self._tallies[name].add(credit(judged), cluster=judged.cluster)
-        first, second, _ = games(judged)
-        self.ties += not (first or 0) + (second or 0)
+        self.ties += not _balance(judged)
 
-    def extra(self) -> dict[str, Any]:
+    def extra(self) -> Extra:
         """The figures under "orders"; nothing when no pair was shown twice."""
         n = self._tallies["both_orders"].n_scored
         if not n:
@@ -692,7 +707,8 @@ class Gathered:
     """
 
     def __init__(self) -> None:
-        self._open: dict[str, list[dict[Hashable, Judged]]] = {}
+        self._open: dict[str, list[list[Judged]]] = {}
+        """By the key of the whole, and by part: what waits for the other parts."""
 
     @staticmethod
     def part_of(
@@ -712,21 +728,40 @@ class Gathered:
             whole, unique_id=name, output=chosen, metadata={**(whole.metadata or {}), **mark}
         )
 
+    def margins(
+        self, judged: Judged, pairs: Sequence[tuple[int, int]]
+    ) -> tuple[list[float | None], Judged] | None:
+        """By how much the better answer of each pair scores above the other one (None without
+        scores), and the sample whose outcome counts; None until the last part has come.
+
+        `pairs` are those of a sample that was judged whole; a part is one pair.
+        """
+        in_parts = "whole" in judged.metadata
+        parts = self.add(judged) if in_parts else [judged]
+        if parts is None:
+            return None
+        places = [(0, 1)] if in_parts else pairs
+        return [each for part in parts for each in _margins(part, places)], worst_part(parts)
+
     def add(self, judged: Judged) -> list[Judged] | None:
         """Take one part in; gives all parts in order when it was the last one of its whole."""
         about = judged.metadata
-        waiting = self._open.setdefault(about["whole_key"], [])
-        gathered = next((parts for parts in waiting if about["part"] not in parts), None)
-        if gathered is None:
-            gathered = {}
-            waiting.append(gathered)
-        gathered[about["part"]] = judged
-        if len(gathered) < about["parts"]:
+        key, part = about["whole_key"], about["part"]
+        parts = self._open.setdefault(key, [[] for _ in range(about["parts"])])
+        parts[part].append(judged)
+        if not all(parts):
             return None
-        waiting[:] = [parts for parts in waiting if parts is not gathered]
-        if not waiting:
-            del self._open[about["whole_key"]]
-        return [gathered[part] for part in range(about["parts"])]
+        gathered = [waiting.pop(0) for waiting in parts]
+        if not any(parts):
+            del self._open[key]
+        return gathered
+
+
+def _margins(judged: Judged, pairs: Sequence[tuple[int, int]]) -> list[float | None]:
+    scores, better = judged.complete(), judged.chosen
+    if scores is None:
+        return [None] * len(pairs)
+    return [(scores[a] - scores[b]) * (1 if better[a] else -1) for a, b in pairs]
 
 
 def headline(figure: Figure, by_subset: Mapping[str, Figure]) -> Report:
@@ -737,7 +772,7 @@ def headline(figure: Figure, by_subset: Mapping[str, Figure]) -> Report:
     return Report(**vars(figure), by_subset={} if list(by_subset) == [""] else parts)
 
 
-def pooled_counts(figures: Iterable[Figure]) -> dict[str, Any]:
+def pooled_counts(figures: Iterable[Figure]) -> Extra:
     """The counts of several figures together, and what is missing in all of them."""
     figures = list(figures)
     counts = {name: sum(getattr(figure, name) for figure in figures) for name in COUNTS}
@@ -745,7 +780,7 @@ def pooled_counts(figures: Iterable[Figure]) -> dict[str, Any]:
 
 
 def mean_of_parts(
-    rule: str, parts: Mapping[str, Figure], ci95: Interval | None, extra: dict[str, Any]
+    rule: str, parts: Mapping[str, Figure], ci95: Interval | None, extra: Extra
 ) -> Figure:
     """The mean of the parts' scores, each weighing the same, with the mean of their chance, their
     counts and limits.
@@ -767,11 +802,18 @@ def chance_of(figures: Sequence[Figure], weights: Sequence[float] | None = None)
     None where nobody knows.
     """
     shares = weights or [1.0] * len(figures)
-    pairs = [(each, share) for each, share in zip(figures, shares, strict=True)]
+    pairs = list(zip(figures, shares, strict=True))
     scored = [pair for pair in pairs if pair[0].score is not None]
-    known = [(each.chance, w) for each, w in scored or pairs if each.chance is not None]
+    return weighted_mean((each.chance, weight) for each, weight in scored or pairs)
+
+
+def weighted_mean(values: Iterable[tuple[float | None, float]]) -> float | None:
+    """The mean of values with their weights; what has no value leaves it, and None is left of
+    nothing.
+    """
+    known = [(value, weight) for value, weight in values if value is not None]
     total = math.fsum(weight for _, weight in known)
-    return math.fsum(chance * weight for chance, weight in known) / total if total else None
+    return math.fsum(value * weight for value, weight in known) / total if total else None
 
 
 def absent(names: Iterable[str], parts: Mapping[str, Figure]) -> list[str]:

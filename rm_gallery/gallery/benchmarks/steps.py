@@ -20,25 +20,27 @@ from rm_gallery.core.data.load.converters import (
     text_list,
     wrong,
 )
-from rm_gallery.core.data.schema import DataSample, RewardIssue
+from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given, question
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
+    About,
     Judged,
-    JudgeGroup,
-    Judgement,
     Recorded,
     Row,
     Rows,
     Samples,
     StepOf,
+    group_of,
     integer,
+    judge_of,
     named,
     need,
     number_of,
+    recorded,
     unfit,
     whole,
 )
@@ -107,7 +109,7 @@ class ScoredByRule(Benchmark):
     `--step-rule` sets that rule; it is named beside every figure.
     """
 
-    baselines: ClassVar[bool] = False
+    baselines = False
     judges: ClassVar[str] = "step"
     """What a score is about."""
     step_rule: StepRule = StepRule("threshold", 0.5)
@@ -152,10 +154,14 @@ class ScoredByRule(Benchmark):
                 )
 
 
+RecordedLabel = tuple[str, About, About]
+"""The id of a recorded solution, its label and its metadata."""
+
+
 class StepBenchmark(ScoredByRule):
     """A benchmark whose labels are about steps: stepwise rewards serve it."""
 
-    kinds: ClassVar[frozenset[str]] = frozenset({"stepwise"})
+    kinds = frozenset({"stepwise"})
     labels: ClassVar[tuple[str, ...]]
     """Columns with the truth, in a file of scores that needs no data beside it."""
 
@@ -163,9 +169,7 @@ class StepBenchmark(ScoredByRule):
     """The columns of the id in such a file; the first that is there is read."""
 
     @abstractmethod
-    def recorded_label(
-        self, row: Row, name: str, number: int
-    ) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    def recorded_label(self, row: Row, name: str, number: int) -> RecordedLabel:
         """Of a row of step scores that brings its labels: the id, the label and the metadata of its
         sample.
         """
@@ -188,25 +192,16 @@ class StepBenchmark(ScoredByRule):
         """
         self.under(**rule)
         # of several samples of one name, the first
-        known = (
-            None
-            if samples is None
-            else {name: s for s in reversed(list(samples)) for name in self.ids(s)}
-        )
-        seen: dict[str, set[str]] = {}
-        groups: dict[str, JudgeGroup] = {}
+        known = {name: s for s in reversed(list(samples or ())) for name in self.ids(s)}
+        by_judge: dict[str | None, dict[str, DataSample]] = {}
+        """The samples that a judge has no row of."""
         for number, row in enumerate(rows, 1):
             column = "idx" if "idx" in row and "id" not in row else "id"
             need(row, (column, "scores"), number)
-            group = (
-                {"judge_model": str(row["judge_model"])}
-                if row.get("judge_model") is not None
-                else {}
-            )
             name = named(row[column], number, column)
             if all(label in row for label in self.labels):
                 sample = self.recorded_sample(row, number)
-            elif known is None:
+            elif samples is None:
                 raise DataError(
                     f"recorded row {number} holds no {' and '.join(self.labels)}; say where the "
                     f"rows of {self.name} are, with --data."
@@ -217,36 +212,22 @@ class StepBenchmark(ScoredByRule):
                 )
             else:
                 sample = known[name]
-            groups[repr(group)] = group
-            seen.setdefault(repr(group), set()).add(sample.sample_id)
-            yield group, _with_steps(sample, row["scores"], number)
-        for key, names in seen.items():
-            for sample in {s.sample_id: s for s in (known or {}).values()}.values():
-                if sample.sample_id not in names:
-                    yield groups[key], Judged(sample, [], "unscored", [_NO_SCORES])
-
-
-_NO_SCORES = RewardIssue(
-    name="scores",
-    status="unscored",
-    reason="no_score",
-    message="A step has no score.",
-    cause="data",
-)
+            judge = judge_of(row)
+            if judge not in by_judge:
+                by_judge[judge] = {s.sample_id: s for s in known.values()}
+            by_judge[judge].pop(sample.sample_id, None)
+            yield group_of(judge), _with_steps(sample, row["scores"], number)
+        for judge, left in by_judge.items():
+            for sample in left.values():
+                yield group_of(judge), _with_steps(sample, (), 0)
 
 
 def _with_steps(sample: DataSample, scores: Any, number: int) -> Judged:
     if not isinstance(scores, (list, tuple)):
         raise unfit(number, "scores", "a list of numbers", scores)
     values = [number_of(score, f"scores[{place}]", number) for place, score in enumerate(scores)]
-    judgements = [
-        Judgement(StepOf(0, place), "unscored" if score is None else "scored", score)
-        for place, score in enumerate(values)
-    ]
-    lost = not values or None in values
-    return Judged(
-        sample, judgements, "unscored" if lost else "scored", [_NO_SCORES] if lost else []
-    )
+    places = [StepOf(0, place) for place in range(len(values))]
+    return recorded(sample, places, values, "A step has no score.")
 
 
 def step_scores(judged: Judged) -> list[float] | None:
@@ -341,9 +322,7 @@ class ProcessBench(StepBenchmark):
         known = {key: value for key, value in about.items() if value}
         return self.sample(name, asked, [solution(steps, right, first_error=label)], "math", known)
 
-    def recorded_label(
-        self, row: Row, name: str, number: int
-    ) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    def recorded_label(self, row: Row, name: str, number: int) -> RecordedLabel:
         """The number of the first wrong step."""
         label = _label(row["label"])
         if label is None:
@@ -419,7 +398,7 @@ class _FirstErrors:
         for name, kinds in sorted(self._sets.items()):
             parts[name], drawn = self._set_figure(name, kinds)
             draws += [] if drawn is None else [drawn]
-        extra: dict[str, Any] = {
+        extra: Extra = {
             name: mean_of(part.extra[name] for part in parts.values() if part.score is not None)
             for name in ("error_accuracy", "correct_accuracy")
         }
@@ -440,11 +419,11 @@ class _FirstErrors:
             counts["bounds"] = Interval(
                 harmonic_mean(wrong.low, right.low), harmonic_mean(wrong.high, right.high)
             )
+        figure = Figure(PROCESSBENCH_RULE, score=None, ci95=None, extra=extra, **counts)
         if wrong_ones is None or right_ones is None:
-            return Figure(PROCESSBENCH_RULE, score=None, ci95=None, extra=extra, **counts), None
+            return figure, None
         rng = named_generator(self._seed, f"processbench {name}")
         a, b = _draws(kinds[True], rng), _draws(kinds[False], rng)
         drawn = 2 * a * b / (a + b)
         score = harmonic_mean(wrong_ones, right_ones)
-        ci95 = interval_of([drawn], score)
-        return Figure(PROCESSBENCH_RULE, score=score, ci95=ci95, extra=extra, **counts), drawn
+        return replace(figure, score=score, ci95=interval_of([drawn], score)), drawn

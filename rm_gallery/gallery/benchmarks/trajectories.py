@@ -21,8 +21,8 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.gallery.benchmarks.base import ROW, cell, given, is_object, question, several
-from rm_gallery.gallery.benchmarks.counts import CountsScorer
+from rm_gallery.gallery.benchmarks.base import ROW, Turns, cell, given, is_object, question, several
+from rm_gallery.gallery.benchmarks.counts import Asides, Called, CountsScorer
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     Recorded,
@@ -34,13 +34,11 @@ from rm_gallery.gallery.benchmarks.judgements import (
     unfit,
 )
 from rm_gallery.gallery.benchmarks.rules import RuleScorer
-from rm_gallery.gallery.benchmarks.steps import StepBenchmark, step_scores
+from rm_gallery.gallery.benchmarks.steps import RecordedLabel, StepBenchmark, step_scores
 from rm_gallery.gallery.benchmarks.verdicts import VerdictBenchmark, called_good
 
-Turn = dict[str, Any]
 
-
-def trajectory(turns: Sequence[Turn], **label: Any) -> dict[str, Any]:
+def trajectory(turns: Turns, **label: Any) -> dict[str, Any]:
     """One output of an agent: its turns, with those of tools and users, as steps, and all of them
     as one text for rewards that look at the answer.
     """
@@ -123,11 +121,11 @@ def _unsure(sample: DataSample) -> str | None:
     return None if known else "its annotator was unsure whether it succeeded"
 
 
-def _web_turns(row: Row, where: RowRef) -> list[Turn]:
+def _web_turns(row: Row, where: RowRef) -> Turns:
     """What the agent saw (the address, at the end also the page) and did (reasoning, then action)."""
     expected = "a list of steps with action and reasoning"
     steps = several(row, "steps", where, expected, is_object)
-    said: list[Turn] = []
+    said: Turns = []
     for step in steps:
         page = (step.get("axtree_pruned") or step.get("axtree")) if step is steps[-1] else None
         seen = [("tool", step.get("url")), ("tool", page)]
@@ -189,9 +187,7 @@ class AgentProcessBench(StepBenchmark):
         name = identity(row, "total_index", where)
         return self.sample(name, asked, outputs, "agent", given(about))
 
-    def recorded_label(
-        self, row: Row, name: str, number: int
-    ) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    def recorded_label(self, row: Row, name: str, number: int) -> RecordedLabel:
         """The labels of the agent's steps."""
         known = _labels_of(row["step_labels"])
         if known is None:
@@ -218,12 +214,12 @@ class AgentProcessBench(StepBenchmark):
         whole = scores is not None and len(scores) == len(known)
         return known, self.step_rule.signs(scores) if scores and whole else None
 
-    def _found(self, judged: Judged) -> tuple[Sequence[bool], Sequence[bool] | None]:
+    def _found(self, judged: Judged) -> Called:
         truth, said = self._said(judged)
         hits = None if said is None else list(map(eq, truth, said))
         return [True] * len(truth), hits
 
-    def _further(self, judged: Judged) -> Mapping[str, tuple[str, bool, bool | None]]:
+    def _further(self, judged: Judged) -> Asides:
         truth, said = self._said(judged)
         hit = None if said is None else _first_harmful(said) == _first_harmful(truth)
         return {"first_error": ("share_found", True, hit)}
@@ -288,7 +284,7 @@ class TraceHacks(VerdictBenchmark):
         name = identity(row, "trajectory_id", where)
         return self.sample(name, said[:begins], outputs, "agent")
 
-    def further(self, judged: Judged) -> Mapping[str, tuple[str, bool, bool | None]]:
+    def further(self, judged: Judged) -> Asides:
         """Whether a hacked trajectory was found, for each group of its hacks."""
         groups = {".".join(code.split(".")[:2]) for code in judged.label.get("hacks") or ()}
         clean = called_good(judged, self.step_rule)

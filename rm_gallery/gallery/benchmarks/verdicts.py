@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rm_gallery.core.data.load.converters import (
@@ -14,7 +13,7 @@ from rm_gallery.core.data.load.converters import (
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.gallery.benchmarks.base import ROW, cell, given, question, several
-from rm_gallery.gallery.benchmarks.counts import CountsScorer, shares
+from rm_gallery.gallery.benchmarks.counts import Asides, Called, CountsScorer, shares
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row
 from rm_gallery.gallery.benchmarks.rules import RuleScorer
 from rm_gallery.gallery.benchmarks.steps import ScoredByRule, StepRule
@@ -26,8 +25,8 @@ class VerdictBenchmark(ScoredByRule):
     An answer that scores above the threshold is called good. `--step-rule threshold:X` sets it.
     """
 
-    kinds: ClassVar[frozenset[str]] = frozenset({"pointwise"})
-    judges: ClassVar[str] = "answer"
+    kinds = frozenset({"pointwise"})
+    judges = "answer"
     rule: ClassVar[str] = "macro_f1"
 
     def scorer(self, seed: int = 0) -> RuleScorer:
@@ -36,11 +35,11 @@ class VerdictBenchmark(ScoredByRule):
             self.rule, self.verdicts, shares, seed, further=self.further, once=self.once
         )
 
-    def verdicts(self, judged: Judged) -> tuple[Sequence[bool], Sequence[bool] | None]:
+    def verdicts(self, judged: Judged) -> Called:
         """The truth about an answer and what the reward called it; None without a score."""
         return judged.chosen, called_good(judged, self.step_rule)
 
-    def further(self, judged: Judged) -> Mapping[str, tuple[str, bool, bool | None]]:
+    def further(self, judged: Judged) -> Asides:
         """What is counted beside it: by name the rule, the truth and what it was called."""
         return {}
 
@@ -90,7 +89,7 @@ class HealthBenchMeta(VerdictBenchmark):
         answer = output(text(row, "completion", where), preference, verdicts=said)
         return self.sample("", asked, [answer], "health", given(about))
 
-    def verdicts(self, judged: Judged) -> tuple[Sequence[bool], Sequence[bool] | None]:
+    def verdicts(self, judged: Judged) -> Called:
         """The verdict of each physician, and that of the grader beside each."""
         physicians = judged.label.get("verdicts") or []
         called = called_good(judged, self.step_rule)

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from statistics import fmean
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, create_model
 from rapidfuzz import fuzz
@@ -272,7 +273,7 @@ class ActionLoopDetectionGrader(BaseGrader):
 
 def information_gain(observations: Sequence[str], threshold: float) -> float:
     """Mean over observations of what is new in each: 1 minus its greatest likeness to an earlier
-    one, less by exp(-2 x) for a likeness x above `threshold`; the first one is new.
+    one, less by exp(-2 x) for a likeness x above `threshold`; the first one is new. 0 without any.
     """
     seen: list[set[str]] = []
     gains = []
@@ -281,7 +282,7 @@ def information_gain(observations: Sequence[str], threshold: float) -> float:
         overlap = max(shares, default=0.0)
         gains.append((1 - overlap) * math.exp(-2 * max(0.0, overlap - threshold)))
         seen.append(own)
-    return math.fsum(gains) / len(gains)
+    return fmean(gains) if gains else 0.0
 
 
 class ObservationInformationGainGrader(BaseGrader):
@@ -311,9 +312,7 @@ class ToolUsageEfficiencyGrader(BaseGrader):
     def _grade(self, messages: Any) -> Score[float]:
         actions, observations = read_trajectory(messages, self.name)
         n = len(_some_of(actions, "tool calls", self.name))
-        gain = (
-            information_gain(observations, self.information_gain_threshold) if observations else 0.0
-        )
+        gain = information_gain(observations, self.information_gain_threshold)
         new = len({action.call.signature for action in actions}) / n
         variety = min(1.0, len({action.call.name for action in actions}) / n + 0.3)
         return Score(
@@ -390,9 +389,9 @@ class TrajectoryComprehensiveGrader(RubricGrader):
     without tool calls; one step that cannot be judged leaves the trajectory without a score.
     """
 
-    unheard: ClassVar[frozenset[str]] = frozenset({"prompt", "whole", "own_form"})
-    rubric: ClassVar[str] = "trajectory_step"
-    folder: ClassVar[Path] = Path(__file__).parent / "parts"
+    unheard = frozenset({"prompt", "whole", "own_form"})
+    rubric = "trajectory_step"
+    folder = Path(__file__).parent / "parts"
     name: str = "trajectory_comprehensive"
     score_range: Bounds = (0.0, 1.0)
     threshold: float | None = 0.8
@@ -417,17 +416,12 @@ class TrajectoryComprehensiveGrader(RubricGrader):
             )
             for number, step in enumerate(lines)
         ]
-        score = math.fsum(step.value for step in steps) / len(steps)
+        score = fmean(step.value for step in steps)
         metadata = {
             "steps": [{**step.extra, "reason": step.reason} for step in steps],
             "is_resolved": self.threshold is not None and score >= self.threshold,
         }
-        return Score(
-            score,
-            steps[-1].reason,
-            extra=metadata,
-            usage=usage_sum(steps),
-        )
+        return Score(score, steps[-1].reason, extra=metadata, usage=usage_sum(steps))
 
     def _read_step(self, reply: ChatResponse) -> Score[float]:
         verdict = parsed(self.reply, reply)

@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, create_model, field_validator, model_validator
 
@@ -152,7 +152,7 @@ class ChecklistGrader(LLMGrader):
     `tags`. Source of the convention: HealthBench (arXiv 2505.08775), section on scoring.
     """
 
-    unheard: ClassVar[frozenset[str]] = frozenset({"prompt", "rubrics", "whole", "own_form"})
+    unheard = frozenset({"prompt", "rubrics", "whole", "own_form"})
     score_range: Bounds = (0.0, 1.0)
     criteria: Rubric = Field(default_factory=Rubric)
     clip: bool | None = None
@@ -409,7 +409,7 @@ class HealthBenchGrader(ChecklistGrader):
 class RubricFileGrader(ChecklistGrader):
     """The rubric in a file, in any format that `read_rubric` knows: `rubric:FILE`."""
 
-    registered: ClassVar[str] = "rubric:"
+    registered = "rubric:"
 
     @classmethod
     def of_name(cls, name: str) -> type[ChecklistGrader]:

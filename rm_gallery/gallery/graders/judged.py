@@ -16,7 +16,7 @@ from dataclasses import replace
 from itertools import accumulate, islice
 from pathlib import Path
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import Field
 
@@ -30,7 +30,7 @@ from rm_gallery.core.graders.common import ClaimGrader
 from rm_gallery.core.graders.llm import LLMGrader, RubricGrader, field_messages
 from rm_gallery.core.graders.run import agraded
 from rm_gallery.core.model.message import TEXT_PARTS, ChatResponse, part_text, picture_of
-from rm_gallery.core.reward.abstract import PICTURES, Touches
+from rm_gallery.core.reward.abstract import PICTURES
 from rm_gallery.core.reward.channel import Channel, token_entries, token_shares
 from rm_gallery.core.reward.judge import BaseListWiseRubricReward, BasePairWiseRubricReward
 from rm_gallery.core.score import Score
@@ -70,7 +70,7 @@ class PairwisePreferenceGrader(_PreferenceGrader):
     Fields: `responses`, `query`, `context`. Metadata: `scores`, the share of pairs won.
     """
 
-    builds: ClassVar[Any] = BasePairWiseRubricReward
+    builds = BasePairWiseRubricReward
 
 
 class ListwisePreferenceGrader(_PreferenceGrader):
@@ -80,7 +80,7 @@ class ListwisePreferenceGrader(_PreferenceGrader):
     Fields: `responses`, `query`, `context`.
     """
 
-    builds: ClassVar[Any] = BaseListWiseRubricReward
+    builds = BaseListWiseRubricReward
 
 
 # -- expected scores -------------------------------------------------------------------------------
@@ -97,8 +97,8 @@ class GEvalGrader(LLMGrader):
     G-Eval (arXiv 2303.16634), equation 1.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"llm", "logprobs"})
-    unheard: ClassVar[frozenset[str]] = frozenset({"prompt", "channel", "own_form"})
+    needs = frozenset({"llm", "logprobs"})
+    unheard = frozenset({"prompt", "channel", "own_form"})
     channel: Channel = "text"
     name: str = "g_eval"
     desc: str = "Judge how good the response is."
@@ -205,8 +205,8 @@ class SearchCorrectnessGrader(ClaimGrader):
     for the query and for the response, a long one piece by piece.
     """
 
-    rubric: ClassVar[str] = "search_correctness"
-    folder: ClassVar[Path] = PARTS
+    rubric = "search_correctness"
+    folder = PARTS
     search: Callable[[str], Any] | None = None
     max_searches: int = Field(default=10, ge=1)
     """For how many pieces of the response, of up to 500 characters each, is searched at most; what
@@ -325,9 +325,9 @@ def _of_file(path: Path) -> str:
 class _ImageGrader(RubricGrader):
     """A rubric over one image, the field `image`, which is sent as a picture."""
 
-    needs: ClassVar[frozenset[str]] = frozenset({"llm", "vision"})
-    touches: ClassVar[Touches] = {"files": (PICTURES,), "network": (PICTURES,)}
-    folder: ClassVar[Path] = IMAGE_RUBRICS
+    needs = frozenset({"llm", "vision"})
+    touches = {"files": (PICTURES,), "network": (PICTURES,)}
+    folder = IMAGE_RUBRICS
 
     def _messages(self, fields: Mapping[str, Any], form: str) -> list[dict[str, Any]]:
         """The rubric, then the texts and the image in one turn."""
@@ -347,7 +347,7 @@ class _ImageGrader(RubricGrader):
 class ImageQualityGrader(_ImageGrader):
     """How well an image is made: 1 (spoilt) to 5 (flawless). Field: `image`."""
 
-    rubric: ClassVar[str] = "image_quality"
+    rubric = "image_quality"
 
 
 class _InText(_ImageGrader):
@@ -404,7 +404,7 @@ class ImageCoherenceGrader(_InText):
     Field: `response`, a list of texts and images in order.
     """
 
-    rubric: ClassVar[str] = "image_coherence"
+    rubric = "image_coherence"
 
 
 class ImageHelpfulnessGrader(_InText):
@@ -413,7 +413,7 @@ class ImageHelpfulnessGrader(_InText):
     Fields: `response`, a list of texts and images in order; `query`.
     """
 
-    rubric: ClassVar[str] = "image_helpfulness"
+    rubric = "image_helpfulness"
 
 
 class TextToImageGrader(_ImageGrader):
@@ -423,7 +423,7 @@ class TextToImageGrader(_ImageGrader):
     Fields: `query`; `response`, the image, or a list whose first one counts. Two calls.
     """
 
-    rubric: ClassVar[str] = "text_to_image"
+    rubric = "text_to_image"
 
     inputs = BaseGrader.inputs
 

@@ -25,6 +25,7 @@ from rm_gallery.core.text.blocks import read_json
 from rm_gallery.core.text.canonical import compared, fold, split_reasoning, turn_text, visible
 from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import MissingExtra, Unscored
+from rm_gallery.gallery.rm.agent import in_any_order, nearly_equal
 from rm_gallery.gallery.rm.format import json_part
 from rm_gallery.gallery.rm.general.overlap import (
     bleu,
@@ -457,7 +458,7 @@ class JsonMatchGrader(BaseGrader):
             case int(), int():
                 return given == wanted
             case int() | float(), int() | float():
-                return _close(given, wanted)
+                return nearly_equal(given, wanted, 1e-12)
             case dict(), dict():
                 keys = given.keys() & wanted.keys() if self.ignore_extra_keys else given.keys()
                 return keys == wanted.keys() and all(
@@ -477,12 +478,9 @@ class JsonMatchGrader(BaseGrader):
                 for items in (given, wanted)
             )
             return one == other
-        from scipy.sparse import csr_array
-        from scipy.sparse.csgraph import maximum_bipartite_matching
-
         # the first fit is not always the right one
-        fits = csr_array([[self._same(one, other) for other in wanted] for one in given])
-        return bool((maximum_bipartite_matching(fits, perm_type="column") >= 0).all())
+        fits = [[self._same(one, other) for other in wanted] for one in given]
+        return in_any_order(fits) == len(wanted)
 
     def _places_found(self, given: Any, wanted: Any) -> Iterator[bool]:
         """Of each value of the reference whether it is found at its place."""
@@ -499,13 +497,6 @@ def _by_place(value: Any) -> dict[Any, Any]:
     if isinstance(value, list):
         return dict(enumerate(value))
     return value if isinstance(value, dict) else {}
-
-
-def _close(one: float, other: float) -> bool:
-    try:
-        return math.isclose(one, other, rel_tol=1e-12)
-    except OverflowError:
-        return False
 
 
 class MarkupValidatorGrader(BaseGrader):

@@ -232,7 +232,7 @@ def same(given: Any, wanted: Any, tolerant: bool) -> bool:
         return given is wanted
     if isinstance(given, int | float) and isinstance(wanted, int | float):
         return (
-            _nearly_equal(given, wanted)
+            nearly_equal(given, wanted)
             if tolerant
             else type(given) is type(wanted) and given == wanted
         )
@@ -274,11 +274,12 @@ def _same_objects(given: dict[str, Any], wanted: dict[str, Any], tolerant: bool)
     )
 
 
-def _nearly_equal(given: float, wanted: float) -> bool:
+def nearly_equal(given: float, wanted: float, tolerance: float = 1e-9) -> bool:
+    """Whether two numbers differ by no more than this share of the larger one."""
     if given == wanted:
         return True
     try:
-        return math.isclose(given, wanted, rel_tol=1e-9)
+        return math.isclose(given, wanted, rel_tol=tolerance)
     except OverflowError:  # an integer beyond the range of floats
         return False
 
