@@ -83,10 +83,8 @@ class RewardMeta(ModelMetaclass):
                 inherited.setdefault(name, _declared(info))
             class_variables |= set(getattr(base, "__class_vars__", ()))
         said = frozenset(OF_SCORES).intersection(namespace)
-        for name in said ^ set(OF_SCORES) if len(bases) > 1 else ():
-            # pydantic would take that of the first base, though another one says more
-            if name in inherited and (owner := _owner(bases, name)) is not None:
-                namespace[name] = vars(owner).get(name, getattr(owner, name))
+        if len(bases) > 1:
+            namespace |= _of_several(bases, set(OF_SCORES) - said)
         annotations = _annotations(namespace)
         for name, value in list(namespace.items()):
             if name in annotations or name.startswith("_") or name == "model_config":
@@ -117,20 +115,21 @@ def _of_scores(kind: Any) -> list[tuple[str, Any]]:
     ]
 
 
-def _owner(bases: tuple[type, ...], name: str) -> type | None:
-    """Of all that these bases inherit from, the class whose word on it counts, as in the order of
-    resolution; None for one that is there alone.
+def _of_several(bases: tuple[type, ...], names: set[str]) -> dict[str, Any]:
+    """What of scores a class inherits from several bases, as in the order of resolution: pydantic
+    would take that of the first one, though another says more.
     """
-    kinds = [
-        next(
-            (kind for kind in base.__mro__ if name in vars(kind).get("_said_here", vars(kind))),
-            None,
-        )
-        for base in bases
-    ]
-    owners = [kind for kind in dict.fromkeys(kinds) if kind is not None]
-    own = [one for one in owners if not any(o is not one and issubclass(o, one) for o in owners)]
-    return own[0] if len(owners) > 1 else None
+    said: dict[str, Any] = {}
+    for name in names:
+        kinds = [
+            next((k for k in base.__mro__ if name in vars(k).get("_said_here", vars(k))), None)
+            for base in bases
+        ]
+        owners = [kind for kind in dict.fromkeys(kinds) if kind is not None]
+        if len(owners) > 1:
+            own = next(o for o in owners if not any(issubclass(k, o) for k in owners if k is not o))
+            said[name] = vars(own).get(name, getattr(own, name))
+    return said
 
 
 def _declared(info: FieldInfo) -> Any:
