@@ -36,8 +36,6 @@ from rm_gallery.core.text.quantities import (
 )
 from rm_gallery.core.text.values import choice_letter
 
-Status = Literal["correct", "wrong", "no_gold", "no_answer", "exploding"]
-
 _LETTER = re.compile(r"\(?[A-J]\)?")
 _BASED = re.compile(r"([\dA-Fa-f]+)_\{?(\d{1,2})\}?")
 _PERCENT = re.compile(r"(-?\d+(?:\.\d+)?)\s*\\?%")
@@ -63,7 +61,7 @@ class MathVerdict(NamedTuple):
     is its own fault. `answer` and `gold` are the compared parts, empty if there are none.
     """
 
-    status: Status
+    status: Literal["correct", "wrong", "no_gold", "no_answer", "exploding"]
     answer: str = ""
     gold: str = ""
 
@@ -396,7 +394,7 @@ def _equal_across_bases(left: str, right: str) -> bool | None:
 def _written_alike(given: str, wanted: str) -> bool:
     """Whether two short texts differ only in typesetting."""
     plain = [re.sub(r"\\(?:text|left|right|[,; ])|[\s{}$]", "", text) for text in (given, wanted)]
-    return plain[0] != "" and plain[0] == plain[1]
+    return plain[0] == plain[1] != ""
 
 
 def _as_given(text: str) -> str:

@@ -159,14 +159,11 @@ def close(a: float, b: float, tolerance: float) -> bool:
     return abs(a - b) <= tolerance * (max(1.0, abs(b)) if max(abs(a), abs(b)) >= SMALL else abs(b))
 
 
-Dimension = tuple[tuple[str, float], ...]
-
-
 class UnitOfMeasure(NamedTuple):
     """A unit in base units: value * factor + offset; `dimension` holds the powers of base units."""
 
     factor: float
-    dimension: Dimension
+    dimension: tuple[tuple[str, float], ...]
     offset: float = 0.0
 
 

@@ -20,13 +20,12 @@ REASONS = (
 """Elements that hold prose about the candidates: nothing in them is a verdict."""
 
 _THOUGHTS = "think thinking thought thoughts reasoning reflection".split()
-Reader = Callable[[Any], Any]
 
 
 class VerdictField(NamedTuple):
     """How one field is read: `read` turns text or a JSON value into the value or raises ParseError."""
 
-    read: Reader
+    read: Callable[[Any], Any]
     prose: bool = False
     """True for free text, which may quote anything."""
     high: float | None = None
