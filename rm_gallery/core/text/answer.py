@@ -532,12 +532,12 @@ def _last_a_line(text: str) -> Statement | None:
 
 def _announced(text: str, extra: re.Pattern[str] | None) -> Reading:
     offset = max(0, len(text) - LIMIT)
-    patterns = [_EUROPEAN] if text.isascii() else [_EUROPEAN, _EASTERN]
+    patterns = [_EUROPEAN, None if text.isascii() else _EASTERN, extra]
     cues = sorted(
         (
             (match.start(), match.end())
-            for p in [*patterns, *([extra] if extra else [])]
-            for match in p.finditer(text, offset)
+            for pattern in filter(None, patterns)
+            for match in pattern.finditer(text, offset)
         ),
         key=lambda span: (span[1], -span[0]),
     )[-_CUES:]

@@ -359,14 +359,18 @@ OPENED = "thought_opened"
 """Key of a message, column of a sample and setting of a model: the prompt already opened the thought."""
 
 
+def _header_end(text: str) -> int:
+    """Where a turn begins, behind the header that names the assistant."""
+    return _LEADING.match(text).end()  # type: ignore[union-attr]  # every part is optional
+
+
 def opened(text: str) -> str:
     """The text of a turn whose thought the prompt opened, with the opening tag that stood there.
 
     It is what every reader of such a turn is given: `split_reasoning` then reads no text that never
     leaves the thought as an answer.
     """
-    begins = _LEADING.match(text)
-    mark = _MARK.match(text, begins.end() if begins else 0)
+    mark = _MARK.match(text, _header_end(text))
     written = _HARMONY_START.match(text) or (mark and _marks(mark[0])[0].opens)
     return text if written else f"<think>{text}"
 
@@ -510,8 +514,7 @@ def _blocks(text: str, later: bool) -> Reasoned:
     marks, apart = _marks(text), _set_apart(text)
     mentioned = {mark.start for mark in marks if _is_mention(text, mark, apart)}
     closes = _closes(marks, mentioned)
-    begin = _LEADING.match(text)
-    position = begin.end() if begin else 0
+    position = _header_end(text)
     thoughts: list[str] = []
     draft = ""
     index, has_opening = 0, True

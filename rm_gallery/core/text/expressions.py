@@ -73,7 +73,9 @@ _CHINESE_POWERS = {"十": 1, "百": 2, "千": 3, "万": 4, "亿": 8}
 _NUMERAL = f"[{''.join((*_CHINESE_DIGITS, *_CHINESE_POWERS))}]{{1,20}}"
 _IN_CHINESE = rf"(?P<sign>负)?(?:(?P<below>{_NUMERAL})分之)?(?P<whole>{_NUMERAL})(?:点(?P<decimals>[{''.join(_CHINESE_DIGITS)}]{{1,20}}))?"
 _CHINESE = re.compile(rf"{_IN_CHINESE}[个位只条本块元岁天]?")
-_CHINESE_NUMBER = rf"(?:(?<![{CJK}])|(?<=[是为约有共])){_IN_CHINESE}(?![些样般起定直种下致旦切律])"
+_CHINESE_NUMBER = re.compile(
+    rf"(?:(?<![{CJK}])|(?<=[是为约有共])){_IN_CHINESE}(?![些样般起定直种下致旦切律])"
+)
 _PARTS = {
     word: n
     for n, word in enumerate("half third fourth fifth sixth seventh eighth ninth tenth".split(), 2)
@@ -251,9 +253,10 @@ def _find(text: str, factorial: bool, reference: bool = False) -> FinalAnswer | 
     for statement in reading.statements:
         if _BOUND.match(statement.text.strip()):
             return None
-        if statement.kind in ("box", "hashes", "line"):
-            marked = statement.text if statement.kind == "box" else _cut(statement.text)
-            return _marked(marked, statement.kind == "box" or factorial)
+        if statement.kind == "box":
+            return _marked(statement.text, True)
+        if statement.kind in ("hashes", "line"):
+            return _marked(_cut(statement.text), factorial)
         if statement.kind in ("tag", "json"):
             return _unmarked(statement.text, factorial or statement.kind == "json")
         if _NO_VALUE.match(statement.text) or _NOT_GIVEN.match(statement.text):
@@ -304,9 +307,8 @@ def _unmarked(tail: str, factorial: bool) -> FinalAnswer | None:
                 return None
             if named := _IS_THE_ANSWER.search(line) or _CHAIN.fullmatch(line):
                 return _marked(named[1], factorial)
-            lead = _LEAD_IN.match(line)
-            says = _SAYS.match(line)
-            line = line[says.end() if says else lead.end() if lead else 0 :]
+            lead = _SAYS.match(line) or _LEAD_IN.match(line)
+            line = line[lead.end() if lead else 0 :]
             if (
                 not _BEGINS_WITH_VALUE.match(line)
                 and len(_NUMBERS.findall(line)) > 1
@@ -487,6 +489,8 @@ def with_digits(text: str) -> str:
     """A text without digits, its spelled-out numbers in digits: twelve meters, half an hour, 三公里."""
     if re.search(r"\d", text):
         return text
+    if not text.isascii():
+        text = _CHINESE_NUMBER.sub(lambda match: _from_chinese(match) or match[0], text)
     text = rewritten(text, _SPELT_PARTS)
     text = _SPELT.sub(lambda match: _spelt(match, text), text)
     return re.sub(r"(?i)(?<=\d) and a half\b", ".5", text)
@@ -523,7 +527,6 @@ _SPELT_PARTS = rewrites(
         r"|\b(three)[\s-]quarters\s+of\s+an?\s+(?=[a-z])",
         lambda match: {"half": "0.5 ", "quarter": "0.25 "}.get((match[1] or "").lower(), "0.75 "),
     ),
-    (_CHINESE_NUMBER, lambda match: _from_chinese(match) or match[0]),
     (r"(?i)\b(?:an?|one)\s+([a-z]+)\s+and\s+a\s+half\b", r"1.5 \1"),
 )
 

@@ -94,12 +94,11 @@ _TOKENIZERS: dict[str, Callable[[str], list[str]]] = {
 
 def tokenizer(name: str) -> Callable[[str], list[str]]:
     """The tokenizer of this name; ConfigError lists the names there are."""
-    tokenize = _TOKENIZERS.get(name)
-    if tokenize is None:
+    if name not in _TOKENIZERS:
         raise ConfigError(
             f"There is no tokenizer '{name}'; choose one of {', '.join(_TOKENIZERS)}."
         )
-    return tokenize
+    return _TOKENIZERS[name]
 
 
 UNKNOWN = "und"

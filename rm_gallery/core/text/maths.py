@@ -36,8 +36,6 @@ from rm_gallery.core.text.quantities import (
 )
 from rm_gallery.core.text.values import choice_letter
 
-Status = Literal["correct", "wrong", "no_gold", "no_answer", "exploding"]
-
 _LETTER = re.compile(r"\(?[A-J]\)?")
 _BASED = re.compile(r"([\dA-Fa-f]+)_\{?(\d{1,2})\}?")
 _PERCENT = re.compile(r"(-?\d+(?:\.\d+)?)\s*\\?%")
@@ -63,7 +61,7 @@ class MathVerdict(NamedTuple):
     is its own fault. `answer` and `gold` are the compared parts, empty if there are none.
     """
 
-    status: Status
+    status: Literal["correct", "wrong", "no_gold", "no_answer", "exploding"]
     answer: str = ""
     gold: str = ""
 
@@ -127,10 +125,10 @@ def _verify(answer: str, gold: str, factorial: bool) -> MathVerdict:
         or _equal_angles((given, parsed.values), (wanted, gold_values))
         or _in_one_unit(given, wanted) is True
     )
-    return _compared(equal, parsed.text, reference.text)
+    return _correct_or_wrong(equal, parsed.text, reference.text)
 
 
-def _compared(equal: object, answer: str, gold: str, stated: object = True) -> MathVerdict:
+def _correct_or_wrong(equal: object, answer: str, gold: str, stated: object = True) -> MathVerdict:
     return MathVerdict("correct" if equal else "wrong" if stated else "no_answer", answer, gold)
 
 
@@ -159,7 +157,7 @@ def fast_verdict(answer: str, gold: str, extraction: Extraction = "any") -> Math
     if equal is None:
         return None
     equal = equal and not _says_other(given, wanted) or _in_one_unit(given, wanted)
-    return _compared(equal, final.text, reference.text)
+    return _correct_or_wrong(equal, final.text, reference.text)
 
 
 _reference = functools.lru_cache(maxsize=1024)(find_reference)
@@ -230,27 +228,29 @@ def _compared_as_statements(
     shown = final.text if final else ""
     if (moment := read_moment(wanted)) is not None:
         stated = find_moment(answer)
-        return _compared(stated and stated.same_as(moment), shown, wanted, final or stated)
+        return _correct_or_wrong(stated and stated.same_as(moment), shown, wanted, final or stated)
     text = wanted.replace(r"\text{", "").replace(r"\;", "").strip("{} ")
     given = _as_given(answer) or shown
     if modulo := _CONGRUENCE.fullmatch(text):
         congruences = [*_CONGRUENCE.finditer(given or answer[-2000:])]
         if not congruences:
-            return _compared(not modulo[1] and _is_residue(shown, modulo), shown, wanted, final)
+            return _correct_or_wrong(
+                not modulo[1] and _is_residue(shown, modulo), shown, wanted, final
+            )
         last = congruences[-1]
         same = (
             int(modulo[3]) == int(last[3])
             and (int(last[2]) - int(modulo[2])) % int(last[3]) == 0
             and (not modulo[1] or not last[1] or modulo[1] == last[1])
         )
-        return _compared(same, last[0], wanted)
+        return _correct_or_wrong(same, last[0], wanted)
     if _INTEGER.fullmatch(text) and (residue := _CONGRUENCE.fullmatch(given)):
-        return _compared(_is_residue(text, residue), given, wanted)
+        return _correct_or_wrong(_is_residue(text, residue), given, wanted)
     if (bound := _bound(text)) is not None:
         statements = read_statements(answer).statements[:1]
         texts = [given, *(statement.text.rstrip(". ") for statement in statements)]
         if stated_bound := next(filter(None, map(_bound, texts)), None):
-            return _compared(stated_bound == bound, given, wanted)
+            return _correct_or_wrong(stated_bound == bound, given, wanted)
     meant = next((name for name, words in _WORDS_FOR.items() if words.fullmatch(text)), None)
     if meant is None:
         return None
@@ -261,7 +261,7 @@ def _compared_as_statements(
         if any(map(_WORDS_FOR[meant].fullmatch, (plain, line.strip("$ .")))):
             return MathVerdict("correct", line, wanted)
     # infinity is a value, too
-    return None if "infinity" in meant else _compared(False, shown or given, wanted, given)
+    return None if "infinity" in meant else _correct_or_wrong(False, shown or given, wanted, given)
 
 
 def _is_residue(number: str, congruence: re.Match[str]) -> bool:
@@ -341,9 +341,9 @@ def _compared_as_written(
     based = [_BASED.fullmatch(value.text) for value in (final, reference)]
     if based[0] and based[1]:
         same = len({(number[1].lower().lstrip("0"), number[2]) for number in based if number}) == 1
-        return _compared(same, final.text, reference.text)
+        return _correct_or_wrong(same, final.text, reference.text)
     if _LETTER.fullmatch(reference.text) and (letter := choice_letter(answer)) is not None:
-        return _compared(letter in reference.text, letter, reference.text)
+        return _correct_or_wrong(letter in reference.text, letter, reference.text)
     return None
 
 
@@ -396,7 +396,7 @@ def _equal_across_bases(left: str, right: str) -> bool | None:
 def _written_alike(given: str, wanted: str) -> bool:
     """Whether two short texts differ only in typesetting."""
     plain = [re.sub(r"\\(?:text|left|right|[,; ])|[\s{}$]", "", text) for text in (given, wanted)]
-    return plain[0] != "" and plain[0] == plain[1]
+    return plain[0] == plain[1] != ""
 
 
 def _as_given(text: str) -> str:

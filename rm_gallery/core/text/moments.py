@@ -86,7 +86,7 @@ def read_moment(text: str) -> Moment | None:
         return None
     plain = _without_typesetting(text).strip().rstrip(".").strip()
     match = _MOMENT.fullmatch(plain) or _MOMENT.fullmatch(f"{plain}.")
-    return None if match is None else _moment(match)
+    return match and _moment(match)
 
 
 def moments_in(text: str) -> list[Moment]:

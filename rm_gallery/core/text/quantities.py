@@ -124,8 +124,10 @@ def _number_at(text: str, digits: re.Match[str]) -> Number:
     percent = False
     if _MAY_GO_ON.match(text, end) and (after := _AFTER.match(text, end)):
         value, percent, end = _scaled(value, after), bool(after["percent"]), after.end()
-    if text[start - 1 : start] in _MAY_STAND_BEFORE and (
-        before := _NUMBER_BEFORE.search(text, max(0, start - _BEFORE_SIZE), start)
+    if (
+        start
+        and text[start - 1] in _MAY_STAND_BEFORE
+        and (before := _NUMBER_BEFORE.search(text, max(0, start - _BEFORE_SIZE), start))
     ):
         start, percent = before.start(), percent or bool(before["percent_of"])
         value = -value if before["sign"] == "-" else value
@@ -133,12 +135,12 @@ def _number_at(text: str, digits: re.Match[str]) -> Number:
 
 
 def _scaled(value: float, after: re.Match[str]) -> float:
-    exponent = after["exponent"] or after["power"] or after["raised"]
-    try:
-        value *= 10.0 ** int(exponent.translate(SUPERSCRIPTS)) if exponent else 1
-    except OverflowError:
-        return math.inf
-    return value * (_scale(after["scale"]) if after["scale"] else 1)
+    if exponent := after["exponent"] or after["power"] or after["raised"]:
+        try:
+            value *= 10.0 ** int(exponent.translate(SUPERSCRIPTS))
+        except OverflowError:
+            return math.inf
+    return value * _scale(after["scale"]) if after["scale"] else value
 
 
 def _scale(name: str) -> float:
@@ -157,14 +159,11 @@ def close(a: float, b: float, tolerance: float) -> bool:
     return abs(a - b) <= tolerance * (max(1.0, abs(b)) if max(abs(a), abs(b)) >= SMALL else abs(b))
 
 
-Dimension = tuple[tuple[str, float], ...]
-
-
 class UnitOfMeasure(NamedTuple):
     """A unit in base units: value * factor + offset; `dimension` holds the powers of base units."""
 
     factor: float
-    dimension: Dimension
+    dimension: tuple[tuple[str, float], ...]
     offset: float = 0.0
 
 
@@ -337,11 +336,10 @@ def _is_binary(quantity: Quantity) -> bool:
 
 
 def _quantity(text: str, number: Number, units: bool) -> Quantity:
-    if number.percent:
-        return Quantity(number.value, (PERCENT,), frozenset(), number.start, number.end)
-    currency = _currency(text, number.start, number.end)
-    scale = (_SCALE if currency else _SHORT_SCALE).match(text, number.end)
-    if scale and (currency or not units):
+    currency = (PERCENT,) if number.percent else _currency(text, number.start, number.end)
+    pattern = _SCALE if currency else _SHORT_SCALE
+    scaled = not number.percent and (currency or not units)
+    if scaled and (scale := pattern.match(text, number.end)):
         value = number.value * _scale(scale[1])
         return Quantity(value, currency, frozenset(), number.start, scale.end())
     if currency:

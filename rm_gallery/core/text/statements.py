@@ -20,13 +20,12 @@ REASONS = (
 """Elements that hold prose about the candidates: nothing in them is a verdict."""
 
 _THOUGHTS = "think thinking thought thoughts reasoning reflection".split()
-Reader = Callable[[Any], Any]
 
 
 class VerdictField(NamedTuple):
     """How one field is read: `read` turns text or a JSON value into the value or raises ParseError."""
 
-    read: Reader
+    read: Callable[[Any], Any]
     prose: bool = False
     """True for free text, which may quote anything."""
     high: float | None = None
@@ -55,6 +54,8 @@ class Form:
             rf"|(?:<[ \t]?|&lt;|\[|[\"'“](?=\w+[\"'”]\s?[:：]))(?P<broken>{any_verdict})\b"
         )
         self.member = re.compile(rf"(?i)[\"'“](?:{any_verdict})[\"'”]\s*[:：]")
+        self.held = {"<object", "<fence", "<comment", *self.names}
+        """What may stand inside a verdict's element."""
         self.in_words = verdicts if len(verdicts) == 1 else {"score", "best"}
         """Fields that a line of words, "Score: 7/10", may state."""
         # the usual reply: at most one reason that holds no tag, then one verdict, and nothing else
@@ -392,10 +393,12 @@ class Scan:
         token = self.tokens[i]
         name = self.names[token.name]
         # an object may be the value, fenced or not; another field's tag may stand in a text
-        held = {"<object", "<fence", "<comment", *self.names} - {token.name}
-        close = next(
-            (other for other in self.tokens[i + 1 : i + 40] if other.name not in held), None
+        closing = (
+            other
+            for other in self.tokens[i + 1 : i + 40]
+            if other.name == token.name or other.name not in self.form.held
         )
+        close = next(closing, None)
         if close is None or close.name != token.name or close.opens:
             self._broken(i)
             return

@@ -94,8 +94,11 @@ _SAME_AGAIN = re.compile(rf"(?i)\s*[(（]\s*(?:{_NOUN})?\s*[#_]?\s*(\d{{1,4}}|{_
 
 def bare(text: str) -> str:
     """A short answer without markup, a leading "Answer:" and closing punctuation."""
-    text = plain(text).rstrip("。.!！;；,，").strip(_MARKUP)
-    return _after_prefix(text).strip(_MARKUP).lstrip("~≈约")
+    return _bared(plain(text))
+
+
+def _bared(text: str) -> str:
+    return _after_prefix(text.rstrip("。.!！;；,，").strip(_MARKUP)).strip(_MARKUP).lstrip("~≈约")
 
 
 def _after_prefix(text: str) -> str:
@@ -164,17 +167,18 @@ def _stated(answer: str, high: float | None, scale: bool) -> float | None:
     if len(answer) > LONGEST:
         return None
     scale = scale or high is not None and high >= 5
-    text = bare(answer)
-    if _NUMBER.fullmatch(text):
-        return float(text)
-    # `bare` stripped the closing bracket after the number with the markup
-    text = _after_prefix(plain(answer)).lstrip(_MARKUP)
+    text = plain(answer)
+    number = _bared(text)
+    if _NUMBER.fullmatch(number):
+        return float(number)
+    # `_bared` stripped the closing bracket after the number with the markup
+    text = _after_prefix(text).lstrip(_MARKUP)
     match = _VALUE.match(text)
     if match is None:
         return None
     if match["name"] == "两" and not text.startswith("分", match.end()):
         return None  # "两个" is both of them
-    number = number_named(match["digits"] or match["name"])
+    stated = number_named(match["digits"] or match["name"])
     rest = _COUNTED.sub("", text[match.end() :].lstrip("*_`'\"]}")[:LONGEST])
     out_of = _OUT_OF.match(rest)
     if out_of:
@@ -185,7 +189,7 @@ def _stated(answer: str, high: float | None, scale: bool) -> float | None:
     if rest.count("(") > rest.count(")"):
         rest += ")"
     if again := _SAME_AGAIN.fullmatch(rest):
-        return number if number_named(again[1]) == number else None
+        return stated if number_named(again[1]) == stated else None
     if not _TAIL.fullmatch(rest):
         return None
     against = [_SPLIT, _EVEN, _REJECTED, _JOINED]
@@ -194,7 +198,7 @@ def _stated(answer: str, high: float | None, scale: bool) -> float | None:
         against = [_DOUBT]
     elif _EXPLAINED.match(rest):
         against = against[:1] if scale else against[:3]
-    return None if any(pattern.search(rest) for pattern in against) else number
+    return None if any(pattern.search(rest) for pattern in against) else stated
 
 
 _YES = re.compile(r"(?:true|yes|y)(?![\w/?])|是的?(?!否)|对的?|正确|符合|满足|达到")
@@ -270,8 +274,8 @@ def read_list(value: Any) -> list[Any]:
             raise ParseError(f"Expected a JSON list, found {excerpt(text, 40)!r}.") from error
         if isinstance(decoded, list):
             return decoded
-    lines = [re.sub(r"^(?:[-*•]|\d+[.)、])\s*", "", line.strip()) for line in text.splitlines()]
-    kept = [line for line in lines if line]
+    lines = (re.sub(r"^(?:[-*•]|\d+[.)、])\s*", "", line.strip()) for line in text.splitlines())
+    kept = list(filter(None, lines))
     return [] if len(kept) == 1 and bare(kept[0]).lower() in ("none", "n/a", "无", "没有") else kept
 
 
@@ -463,15 +467,13 @@ def _leading(phrase: str, letters: str) -> str | None:
     if match is None or match["letter"].upper() not in letters:
         return None
     letter, rest = match["letter"].upper(), phrase[match.end() :]
-    if _LETTER_DENIED.match(rest) or (
-        not match["close"]
-        and (
-            _GOES_ON.match(rest)
-            or (match["letter"].islower() and rest.strip(" .,;:!。"))
-            # an article or a pronoun
-            or (letter in "AI" and _A_WORD_FOLLOWS.match(rest))
-        )
-    ):
+    no_letter = not match["close"] and (
+        _GOES_ON.match(rest)
+        or (match["letter"].islower() and rest.strip(" .,;:!。"))
+        # an article or a pronoun
+        or (letter in "AI" and _A_WORD_FOLLOWS.match(rest))
+    )
+    if no_letter or _LETTER_DENIED.match(rest):
         return None
     joined = _JOINS.match(rest)
     other = _HERE.match(rest, joined.end()) if joined else None

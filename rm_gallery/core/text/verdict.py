@@ -415,12 +415,12 @@ def _check_not_retracted(text: str, name: str, value: Any, end: int) -> None:
             for match in _NAMED_INSTEAD.finditer(retraction[0])
         ]
         named += [number_named(digits) for digits in retraction.groups() if digits]
-        if named and named[-1] != value:
-            if not _SPEAKS_OF_TEXT.search(after[: retraction.start()]):
-                raise ParseError(
-                    f"<{name}> is {value}, and then the reply takes it back: "
-                    f"{excerpt(retraction[0], 40)}"
-                )
+        takes_back = named and named[-1] != value
+        if takes_back and not _SPEAKS_OF_TEXT.search(after[: retraction.start()]):
+            raise ParseError(
+                f"<{name}> is {value}, and then the reply takes it back: "
+                f"{excerpt(retraction[0], 40)}"
+            )
 
 
 def _check_not_turned(text: str, end: int) -> None:
