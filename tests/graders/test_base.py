@@ -50,19 +50,15 @@ class Grader(BaseGrader): ...
 
 
 def test_a_function_is_a_grader_and_stays_a_function() -> None:
-    assert (words.name, words.description, words.score_range) == (
-        "counted",
-        "How many words.",
-        (0.0, 9.0),
-    )
+    assert words.name == "counted"
+    assert words.description == "How many words."
+    assert words.score_range == (0.0, 9.0)
     assert words.inputs == {"response": True, "more": False, "*": False}
     found = words.evaluate(response="a b", more=1, x=1)
-    assert (found.score, words("a b"), words("a b", more=2), found.passed()) == (
-        4.0,
-        2.0,
-        4.0,
-        False,
-    )
+    assert found.score == 4.0
+    assert words("a b") == 2.0
+    assert words("a b", more=2) == 4.0
+    assert found.passed() is False
     bare = FunctionGrader.wrap(lambda response: 1.0)
     assert (bare.name, bare.awaits, FunctionGrader(print).name) == ("lambda", False, "print")
     assert ToolUseHTTPGrader().name == ToolUseHTTPGrader.registered_name() == "tool_use_http"
@@ -70,10 +66,8 @@ def test_a_function_is_a_grader_and_stays_a_function() -> None:
     assert ToolUseHTTPGrader.declared()["mode"] is GraderMode.POINTWISE
     for _ in range(2):
         missing = Grader().evaluate(x=1)
-        assert (
-            isinstance(missing, GraderError)
-            and "Grader implements _grade(self, query, response" in missing.error
-        )
+        assert isinstance(missing, GraderError)
+        assert "Grader implements _grade(self, query, response" in missing.error
 
 
 ONE = """task: Judge it.
@@ -163,10 +157,8 @@ def test_a_judge_is_asked_for_by_what_is_not_built_yet() -> None:
         asks_for_judge(each) for each in ("accuracy", Rule, "grader:json_match", Rule(), 7)
     )
     listwise: Any = build_reward("safety_listwise_reward", {"seed": 3}, "fake:x", seed=5)
-    assert (listwise.seed, getattr(build_reward("ruler", llm="fake:x", seed=5), "seed", None)) == (
-        3,
-        5,
-    )
+    assert listwise.seed == 3
+    assert getattr(build_reward("ruler", llm="fake:x", seed=5), "seed", None) == 5
     reward = build_reward(BasePointWiseRubricReward, {"name": "p"}, "fake:x")
     assert as_reward(reward) is reward
     assert as_grader("accuracy", ignore_case=True).evaluate(response="A", reference_response="a").ok
@@ -206,15 +198,12 @@ def test_graders_of_another_package_are_found(monkeypatch: pytest.MonkeyPatch) -
     )
     monkeypatch.setattr(GraderRegistry, "_classes", {})
     monkeypatch.setattr(GraderRegistry, "_lazy", None)
-    assert (
-        GraderRegistry.get("theirs") is ToolUseHTTPGrader
-        and GraderRegistry.register("mine")(Grader) is Grader
-    )
+    assert GraderRegistry.get("theirs") is ToolUseHTTPGrader
+    assert GraderRegistry.register("mine")(Grader) is Grader
     names = GraderRegistry.list()
     assert {"theirs", "mine", "relevance"} <= set(names) and names == sorted(names)
-    assert isinstance(
-        GraderRegistry.create("theirs").evaluate(a="x"), GraderScore
-    ) and RewardRegistry.get("grader:theirs")
+    assert isinstance(GraderRegistry.create("theirs").evaluate(a="x"), GraderScore)
+    assert RewardRegistry.get("grader:theirs")
 
 
 class Late(BaseGrader):
@@ -244,9 +233,8 @@ DOORS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("door", DOORS)
 def test_every_door_takes_the_same_options_in_the_same_ways_and_no_other_words(door: str) -> None:
     ask, row = DOORS[door], {"response": "a", "beside": 1}
-    assert "deadline" in str(ask(row, deadline=0.05)) and "deadline" in str(
-        ask(row, options=RunOptions(deadline=0.05))
-    )
+    assert "deadline" in str(ask(row, deadline=0.05))
+    assert "deadline" in str(ask(row, options=RunOptions(deadline=0.05)))
     assert "deadline" in str(ask(row, options=RunOptions(deadline=50.0), deadline=0.05)), (
         "a keyword wins"
     )

@@ -73,21 +73,16 @@ def test_a_grader_is_a_reward_in_its_own_range_and_direction() -> None:
             "pointwise",
             (1.0, 5.0),
         )
-        assert (
-            scores(found) == [5.0, 1.0] and found.output[0].answer.reward.details[0].reason == "so"
-        )
-        assert (
-            reward.normalized(4.0) == 0.75
-            and pickle.loads(pickle.dumps(reward)).describe() == reward.describe()
-        )
+        assert scores(found) == [5.0, 1.0]
+        assert found.output[0].answer.reward.details[0].reason == "so"
+        assert reward.normalized(4.0) == 0.75
+        assert pickle.loads(pickle.dumps(reward)).describe() == reward.describe()
     settings = {"max_workers": 3, "deadline": 5.0, "name": "mine", "threshold": 2.0}
     made: Any = RewardRegistry.create("grader:relevance", llm=JUDGE, **settings)
-    assert (made.max_workers, made.deadline, made.name, made.threshold) == (
-        3,
-        5.0,
-        "mine",
-        2.0,
-    )
+    assert made.max_workers == 3
+    assert made.deadline == 5.0
+    assert made.name == "mine"
+    assert made.threshold == 2.0
 
 
 def test_a_grader_takes_samples_wherever_a_reward_does() -> None:
@@ -125,18 +120,15 @@ def raising(error: Exception) -> Callable[..., float]:
     return give
 
 
-@pytest.mark.parametrize(
-    ("grader", "issue"),
-    [
-        (RelevanceGrader(model=FakeLLM(reply="I cannot say.")), ("unscored", "parse")),
-        (FunctionGrader(lambda response: 5.0), ("failed", "undeclared_range")),
-        (FunctionGrader(lambda response: 5.0, score_range=(0, 1)), ("failed", "invalid_result")),
-        (FunctionGrader(lambda response: GraderRank(rank=[1])), ("failed", "invalid_result")),
-        (FunctionGrader(raising(Unscored("no", reason="empty"))), ("unscored", "empty")),
-        (FunctionGrader(raising(OSError("no"))), ("failed", "error")),
-        (FunctionGrader(lambda absent: 1.0), ("failed", "missing_field")),
-    ],
-)
+@pytest.mark.parametrize(("grader", "issue"), [
+    (RelevanceGrader(model=FakeLLM(reply="I cannot say.")), ("unscored", "parse")),
+    (FunctionGrader(lambda response: 5.0), ("failed", "undeclared_range")),
+    (FunctionGrader(lambda response: 5.0, score_range=(0, 1)), ("failed", "invalid_result")),
+    (FunctionGrader(lambda response: GraderRank(rank=[1])), ("failed", "invalid_result")),
+    (FunctionGrader(raising(Unscored("no", reason="empty"))), ("unscored", "empty")),
+    (FunctionGrader(raising(OSError("no"))), ("failed", "error")),
+    (FunctionGrader(lambda absent: 1.0), ("failed", "missing_field")),
+])  # fmt: skip
 def test_what_a_grader_could_not_grade_keeps_its_reason_as_a_reward(
     grader: BaseGrader, issue: tuple[str, str]
 ) -> None:
@@ -232,10 +224,8 @@ def test_a_grader_that_ranks_is_a_listwise_reward_and_benchmarks_take_graders(
     GraderRegistry.list()
     monkeypatch.setitem(GraderRegistry._classes, "longest_first", LongestFirst)
     reward = RewardRegistry.create("grader:longest_first")
-    assert (
-        isinstance(reward, LongestFirst)
-        and RewardRegistry.get("grader:longest_first").kind == "listwise"
-    )
+    assert isinstance(reward, LongestFirst)
+    assert RewardRegistry.get("grader:longest_first").kind == "listwise"
     assert scores(reward.evaluate(make_sample("aa", "a", "aaa", "aa"))) == [0.5, 0.0, 1.0, 0.5]
     pairs = [make_sample("good", "bad", chosen=0, unique_id=f"p{n}") for n in range(4)]
     cases: list[tuple[str, dict[str, Any]]] = [
@@ -271,10 +261,8 @@ def test_a_judge_that_ranks_sees_the_candidates_in_an_order_of_id_and_seed() -> 
             found = as_reward(Places(), seed=seed).evaluate(
                 make_sample(*"abcd", unique_id=unique_id)
             )
-            assert (
-                scores(found)["abcd".index(Places.shown[-1][0])] == 1.0
-                and scores(found).count(1.0) == 1
-            )
+            assert scores(found)["abcd".index(Places.shown[-1][0])] == 1.0
+            assert scores(found).count(1.0) == 1
     assert len(set(Places.shown)) > 6 and Places.shown[::3] == Places.shown[2::3]
 
 
@@ -285,12 +273,10 @@ def test_a_reward_is_a_grader_with_the_same_score_and_back() -> None:
         ({"response": "a", "query": "q"}, None),
     ):
         found: Any = as_grader(reward).evaluate(row)
-        assert (found.score if found.ok else None) == expected and scores(
-            reward.evaluate(sample_of(row))
-        ) == [expected]
-    assert (
-        as_reward(as_grader(reward)) is reward and as_grader(as_grader(reward)).name == reward.name
-    )
+        assert (found.score if found.ok else None) == expected
+        assert scores(reward.evaluate(sample_of(row))) == [expected]
+    assert as_reward(as_grader(reward)) is reward
+    assert as_grader(as_grader(reward)).name == reward.name
     kind = FunctionGrader(longest)
     assert as_grader(as_reward(kind)) is kind
 
@@ -353,16 +339,12 @@ def test_a_reward_sees_of_a_row_what_is_there_and_a_column_without_a_value_is_no
     assert first.output[0].answer.label == {"tests": ["t"], "own": 1, "reference": "column"}
     assert (first.unique_id, first.metadata) == ("7", {"m": 1, "tests": ["t"]})
     assert (first.input[0].text, first.input[0].additional_kwargs) == ("q", {"context": "c"})
-    assert (second.reference(), second.input[0].text, second.output[0].steps) == (
-        "label",
-        "m",
-        None,
-    )
-    assert (third.input[0].text, third.output[0].answer.text, third.output[0].answer.label) == (
-        "",
-        "5",
-        None,
-    )
+    assert second.reference() == "label"
+    assert second.input[0].text == "m"
+    assert second.output[0].steps is None
+    assert third.input[0].text == ""
+    assert third.output[0].answer.text == "5"
+    assert third.output[0].answer.label is None
     judge = Listening(reply="<score>3</score>")
     grader = as_grader("base_helpfulness_pointwise", llm=judge)
     assert "*" not in grader.inputs and grader.evaluate({"response": "r", "secret": "QSECRETQ"}).ok
@@ -466,9 +448,8 @@ def test_the_same_scores_calls_budget_and_aggregate_however_it_is_wrapped(kind: 
 
 def test_identity_tells_what_is_inside_apart() -> None:
     hashes = {kind: wrapped(kind).settings_hash for kind in WRAPPED}
-    assert hashes == {kind: wrapped(kind).settings_hash for kind in WRAPPED} and len(
-        set(hashes.values())
-    ) == len(WRAPPED)
+    assert hashes == {kind: wrapped(kind).settings_hash for kind in WRAPPED}
+    assert len(set(hashes.values())) == len(WRAPPED)
     assert not set(hashes.values()) & {
         wrapped(kind, language="zh").settings_hash for kind in WRAPPED
     }
@@ -482,9 +463,8 @@ def test_what_a_judge_costs_is_known_through_strategies_and_bridges() -> None:
         AverageGrader(as_grader(as_reward(relevant))),
     ):
         reward = build_reward(grader)  # as evaluate and audit take it, without as_reward
-        assert (
-            judge_of(reward) == ("fake", "fake:fake") and prepare(reward, limit=1).cost().calls > 0
-        )
+        assert judge_of(reward) == ("fake", "fake:fake")
+        assert prepare(reward, limit=1).cost().calls > 0
     assert prepare("served:http://127.0.0.1:9", limit=1).cost().calls > 0
     assert prepare("length_baseline", limit=1).cost().calls == 0
 
@@ -497,12 +477,8 @@ def test_graders_are_listed() -> None:
     }
     assert set(listed) == set(GraderRegistry.list()) - set(RewardRegistry.list())
     relevance = listed["relevance"]
-    assert (relevance["task"], relevance["score_range"], relevance["needs"]) == (
-        "graders/common",
-        [1.0, 5.0],
-        ["llm"],
-    )
-    assert (
-        command("list", "--graders", "--task", "rag").out.count("context_") >= 2
-        and "agent (" in command("list").out
-    )
+    assert relevance["task"] == "graders/common"
+    assert relevance["score_range"] == [1.0, 5.0]
+    assert relevance["needs"] == ["llm"]
+    assert command("list", "--graders", "--task", "rag").out.count("context_") >= 2
+    assert "agent (" in command("list").out

@@ -154,19 +154,16 @@ OTHER = (1, "unsupported")
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if "claims" in fields_of(n)])
-@pytest.mark.parametrize(
-    ("replies", "verdict"),
-    [
-        ([(ONE, TWO)], "supported"),
-        ([(ONE, TWO, ONE)], "supported"),
-        ([(ONE, OTHER, TWO), (ONE,)], "supported"),
-        ([(ONE, TWO, OTHER), (OTHER, TWO)], "unsupported"),
-        ([(ONE, OTHER, ONE, TWO), (ONE, TWO)], "supported"),
-        ([(ONE, OTHER, TWO), (OTHER, ONE)], None),
-        ([(ONE, OTHER, TWO), (TWO,)], None),
-        ([(TWO,), (ONE, OTHER)], None),
-    ],
-)
+@pytest.mark.parametrize(("replies", "verdict"), [
+    ([(ONE, TWO)], "supported"),
+    ([(ONE, TWO, ONE)], "supported"),
+    ([(ONE, OTHER, TWO), (ONE,)], "supported"),
+    ([(ONE, TWO, OTHER), (OTHER, TWO)], "unsupported"),
+    ([(ONE, OTHER, ONE, TWO), (ONE, TWO)], "supported"),
+    ([(ONE, OTHER, TWO), (OTHER, ONE)], None),
+    ([(ONE, OTHER, TWO), (TWO,)], None),
+    ([(TWO,), (ONE, OTHER)], None),
+])  # fmt: skip
 def test_two_verdicts_on_one_sentence_are_none_and_asked_for_once_more(
     name: str, replies: list[tuple[tuple[int, str], ...]], verdict: str | None
 ) -> None:
@@ -387,9 +384,8 @@ def test_one_that_refuses_it_is_asked_without_once_and_for_all(status: int) -> N
     judge, control = Choosy(reply="<score>3</score>", error=refused(status)), RunControl()
     found = make("relevance", judge).evaluate_batch(rows(12), control=control)
     assert {getattr(result, "score", None) for result in found} == {3.0}
-    assert (sum(judge.by_schema), len(judge.asked)) == (1, 13), (
-        "one call found out, the others waited for it"
-    )
+    assert sum(judge.by_schema) == 1
+    assert len(judge.asked) == 13, "one call found out, the others waited for it"
     assert ["tools" in payload for payload in judge.asked] == [False, True] + 11 * [False], (
         "nor does it know tools, and it says nothing"
     )
@@ -398,9 +394,8 @@ def test_one_that_refuses_it_is_asked_without_once_and_for_all(status: int) -> N
         "what is said outright is done"
     )
     other = Choosy(reply="<score>2</score>", model="larger")
-    assert make("relevance", other).evaluate(PAIR).ok and other.by_schema == [True], (
-        "another model is asked itself"
-    )
+    assert make("relevance", other).evaluate(PAIR).ok
+    assert other.by_schema == [True], "another model is asked itself"
 
 
 @pytest.mark.parametrize(
@@ -431,7 +426,6 @@ def test_a_first_call_that_hangs_costs_the_others_nothing() -> None:
         rows(12), max_workers=4, deadline=2.5
     )
     reasons = [getattr(result, "error_type", "") for result in found]
-    assert reasons[0] == "deadline" and {*reasons[1:4]} <= {"deadline", ""}, (
-        "those that waited run out of time at most"
-    )
+    assert reasons[0] == "deadline"
+    assert {*reasons[1:4]} <= {"deadline", ""}, "those that waited run out of time at most"
     assert reasons[4:] == [""] * 8

@@ -117,13 +117,10 @@ def test_ranks_equal_rows_and_odd_metadata_come_back(tmp_path: Path) -> None:
     assert len(first["ranking"]) == 3
 
 
-@pytest.mark.parametrize(
-    ("other", "said"),
-    [
-        ({"other": length}, "graders"),
-        ({"length": FunctionGrader(length, score_range=(0, 5))}, "score_range"),
-    ],
-)
+@pytest.mark.parametrize(("other", "said"), [
+    ({"other": length}, "graders"),
+    ({"length": FunctionGrader(length, score_range=(0, 5))}, "score_range"),
+])  # fmt: skip
 def test_another_run_in_the_folder_is_refused_with_the_difference(
     other: dict[str, Any], said: str, tmp_path: Path
 ) -> None:

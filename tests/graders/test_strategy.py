@@ -37,11 +37,9 @@ def test_votes_inside_an_average_are_calls_of_their_own_kept_apart_in_the_cache(
         grader.evaluate_batch([ROW], repeat=1)
         assert server.stats()["requests"] == 8, "another repeat is another question"
         assert len({request["body"]["seed"] for request in server.recent_requests(9)}) == 8
-    assert (
-        isinstance(first, GraderScore)
-        and isinstance(again, GraderScore)
-        and first.score == again.score
-    )
+    assert isinstance(first, GraderScore)
+    assert isinstance(again, GraderScore)
+    assert first.score == again.score
     voted = VotingGrader(
         RelevanceGrader(model=Listening(reply="<score>3</score>")), tie_break=highest
     )

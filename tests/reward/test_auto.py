@@ -54,9 +54,8 @@ def test_at_most_the_asked_number_comes_back_in_order() -> None:
     assert run(PROPOSED, MERGED, cluster_number=1)[0] == {"Truth": "It is right."}
     _, judge = run(PROPOSED, MERGED, [*SAMPLES, UNLABELLED], generate_number=1)
     merges = [prompt for prompt in judge.prompts if "<proposals " in prompt]
-    assert len(judge.prompts) == 3 * 7 and all(
-        prompt.count("Truth: ") == 6 and "Tone" not in prompt for prompt in merges
-    )
+    assert len(judge.prompts) == 3 * 7
+    assert all(prompt.count("Truth: ") == 6 and "Tone" not in prompt for prompt in merges)
 
 
 def test_the_best_answer_is_named_by_its_place_in_a_seeded_order() -> None:
@@ -83,18 +82,11 @@ def test_without_a_merged_list_the_most_frequent_proposals_stand_in() -> None:
     assert list(run(proposal, "I cannot say.", cluster_number=3)[0]) == ["Truth", "Tone", "Rare"]
 
 
-@pytest.mark.parametrize(
-    ("samples", "error", "message"),
-    [
-        (
-            SAMPLES,
-            ParseError,
-            "None of 6 replies held a principle; the first says: .*no principles",
-        ),
-        ([UNLABELLED], ConfigError, "None of the 1 samples has a chosen and a rejected"),
-        ([], ConfigError, "0 samples"),
-    ],
-)
+@pytest.mark.parametrize(("samples", "error", "message"), [
+    (SAMPLES, ParseError, "None of 6 replies held a principle; the first says: .*no principles"),
+    ([UNLABELLED], ConfigError, "None of the 1 samples has a chosen and a rejected"),
+    ([], ConfigError, "0 samples"),
+])  # fmt: skip
 def test_failures_are_errors_and_not_an_empty_dict(
     samples: list[DataSample], error: type[Exception], message: str
 ) -> None:

@@ -139,23 +139,15 @@ def judge(**settings: Any) -> BasePointWiseRubricReward:
     return BasePointWiseRubricReward(llm=FakeLLM(reply=reply), repair_attempts=0, **settings)
 
 
-@pytest.mark.parametrize(
-    ("reward", "sample", "score", "cause"),
-    [
-        (build_reward(brittle), sample_of("q", "nonsense", reference="1"), None, "answer"),
-        (
-            build_reward(brittle),
-            sample_of("q", "nonsense", reference="also nonsense"),
-            None,
-            "rule",
-        ),
-        (build_reward(brittle), sample_of("q", "0.5", reference="1"), 0.5, None),
-        (judge(), sample_of("q", "TRAP"), 1.0, None),
-        (judge(), sample_of("HOPELESS", "an answer"), None, "judge"),
-        (Closed(), sample_of("q", "an endpoint", reference="a reply"), None, "endpoint"),
-        (Closed(), sample_of("q", "no reference", reference="a reply"), None, "data"),
-    ],
-)
+@pytest.mark.parametrize(("reward", "sample", "score", "cause"), [
+    (build_reward(brittle), sample_of("q", "nonsense", reference="1"), None, "answer"),
+    (build_reward(brittle), sample_of("q", "nonsense", reference="also nonsense"), None, "rule"),
+    (build_reward(brittle), sample_of("q", "0.5", reference="1"), 0.5, None),
+    (judge(), sample_of("q", "TRAP"), 1.0, None),
+    (judge(), sample_of("HOPELESS", "an answer"), None, "judge"),
+    (Closed(), sample_of("q", "an endpoint", reference="a reply"), None, "endpoint"),
+    (Closed(), sample_of("q", "no reference", reference="a reply"), None, "data"),
+])  # fmt: skip
 def test_a_neutral_answer_in_its_place_tells_who_broke_it(
     reward: Any, sample: DataSample, score: float | None, cause: Cause | None
 ) -> None:

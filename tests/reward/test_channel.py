@@ -104,15 +104,12 @@ def test_a_grader_has_it_too(way: tuple[str, dict[str, Any]], server: JudgeServe
     assert isinstance(found, GraderScore) and found.score == pytest.approx(5.0)
 
 
-@pytest.mark.parametrize(
-    ("lacks", "taken"),
-    [
-        ((), "schema"),
-        (("schema",), "tool"),
-        (("schema", "tools"), "text"),
-        (("tools", "logprobs"), "schema"),
-    ],
-)
+@pytest.mark.parametrize(("lacks", "taken"), [
+    ((), "schema"),
+    (("schema",), "tool"),
+    (("schema", "tools"), "text"),
+    (("tools", "logprobs"), "schema"),
+])  # fmt: skip
 def test_what_an_endpoint_lacks_is_found_out_once_and_said_once(
     lacks: tuple[str, ...], taken: str, server: JudgeServer, warned: list[str]
 ) -> None:
@@ -122,11 +119,9 @@ def test_what_an_endpoint_lacks_is_found_out_once_and_said_once(
     for _ in range(2):
         assert scores(reward.evaluate(make_sample(*ANSWERS))) == [5, 2, 3]
     refused = {"schema": 0, "tool": 1, "text": 2}[taken]
-    assert (taken_by(llm), server.stats()["requests"], len(warned)) == (
-        taken,
-        6 + refused,
-        min(1, refused),
-    )
+    assert taken_by(llm) == taken
+    assert server.stats()["requests"] == 6 + refused
+    assert len(warned) == min(1, refused)
 
 
 def test_an_endpoint_without_probabilities_is_said_to_be_so(server: JudgeServer) -> None:
@@ -201,13 +196,10 @@ def test_pictures_reach_a_decision_model_in_the_dialect_that_takes_them(
     assert "input_image" in shown
 
 
-@pytest.mark.parametrize(
-    ("settings", "channel", "problem"),
-    [
-        ({"model": "decision:judge"}, "text", "writes none"),
-        ({"model": "openai:judge", "enable_thinking": True}, "logprobs", "thinks first"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "channel", "problem"), [
+    ({"model": "decision:judge"}, "text", "writes none"),
+    ({"model": "openai:judge", "enable_thinking": True}, "logprobs", "thinks first"),
+])  # fmt: skip
 def test_a_channel_that_a_model_cannot_have_is_refused(
     settings: dict[str, Any], channel: Any, problem: str, server: JudgeServer
 ) -> None:
@@ -286,10 +278,8 @@ def test_a_served_checklist_is_a_decision_model_to_others(
                     {"role": "assistant", "content": text},
                 ]
                 reply = model.chat(told, questions=asked)
-                assert (
-                    reply.decisions is not None
-                    and reply.decisions["good"].probabilities["yes"] == yes
-                )
+                assert reply.decisions is not None
+                assert reply.decisions["good"].probabilities["yes"] == yes
                 assert set(reply.decisions) == {"good", "level"}
 
 
@@ -340,14 +330,10 @@ def test_a_judge_is_sent_the_images_that_the_marks_in_its_prompt_name(
         assert [mark["text"] for mark in content[1::2]] == [
             f"[image {n}]" for n in range(1, len(urls) + 1)
         ]
-        assert (
-            len(urls) == 1 + {"pointwise": 1, "pairwise": 2, "listwise": 3}[kind]
-            and "[image 2]" in whole.split("[image 1]", 1)[1]
-        )
-        assert (
-            str(urls[0]).count("base64") == 1
-            and str(urls[1:]).count("example.org/b.png") == len(urls) - 1
-        )
+        assert len(urls) == 1 + {"pointwise": 1, "pairwise": 2, "listwise": 3}[kind]
+        assert "[image 2]" in whole.split("[image 1]", 1)[1]
+        assert str(urls[0]).count("base64") == 1
+        assert str(urls[1:]).count("example.org/b.png") == len(urls) - 1
 
 
 @pytest.mark.parametrize("reward", [BasePointWiseRubricReward, "grader"])
@@ -373,9 +359,8 @@ def test_what_a_judge_cannot_be_shown_is_no_score_and_nobodys_fault_but_the_rule
         blind = reward(llm=judge(server), name="judge", images="leave_out")
         server.set(behaviour="first")
         assert None not in scores(blind.evaluate(pictured(HEARD)))
-        assert "[image 1]" in str(bodies(server)[-1]["messages"]) and "[input_audio]" in str(
-            bodies(server)[-1]["messages"]
-        )
+        assert "[image 1]" in str(bodies(server)[-1]["messages"])
+        assert "[input_audio]" in str(bodies(server)[-1]["messages"])
 
 
 def test_a_grader_of_images_sees_those_of_an_answer(server: JudgeServer) -> None:

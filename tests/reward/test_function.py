@@ -177,21 +177,17 @@ def test_a_result_reads_as_object_and_as_mapping() -> None:
     step = StepOutput(step_index=0, base_reward=1)
     result = EvaluateResult(score=0.5, reason="r", metrics={"m": metric}, step_outputs=[step])
     assert result["score"] == result.score == result.get("score") == 0.5
-    assert ("score" in result, "nothing" in result, result.get("nothing", 3), bool(result)) == (
-        True,
-        False,
-        3,
-        True,
-    )
+    assert "score" in result
+    assert "nothing" not in result
+    assert result.get("nothing", 3) == 3
+    assert bool(result) is True
     assert (
         list(result)
         == list(result.keys())
         == "score is_score_valid reason metrics step_outputs error".split()
     )
-    assert (
-        dict(result)["metrics"] == {"m": metric}
-        and dict(result.items())["reason"] == list(result.values())[2] == "r"
-    )
+    assert dict(result)["metrics"] == {"m": metric}
+    assert dict(result.items())["reason"] == list(result.values())[2] == "r"
     wire = result.model_dump()
     assert wire["metrics"] == {"m": {"score": 1.0, "is_score_valid": True, "reason": "why"}}
     assert (
@@ -428,11 +424,9 @@ def test_a_function_is_registered_like_a_class(monkeypatch: pytest.MonkeyPatch) 
     RewardRegistry.register("graded_function", functions.graded)
     assert "graded_function" in RewardRegistry.list()
     reward = RewardRegistry.create("graded_function", near=0.25)
-    assert (reward.name, score(reward, "xx", ground_truth="x"), reward.max_workers) == (
-        "graded_function",
-        0.25,
-        64,
-    )
+    assert reward.name == "graded_function"
+    assert score(reward, "xx", ground_truth="x") == 0.25
+    assert reward.max_workers == 64
     assert issubclass(RewardRegistry.get("graded_function"), BaseReward)
     assert RewardRegistry.get("graded_function").score_range == (0, 1)
     with pytest.raises(ConfigError, match="taken by tests.reward.function_rewards.graded"):
@@ -486,21 +480,15 @@ def test_functions_of_files_are_rewards_each_with_its_own_modules(tmp_path: Path
         build_reward(f"func:{first}:exact", {"threshold": 1})
 
 
-@pytest.mark.parametrize(
-    ("target", "told"),
-    [
-        (
-            "{0}/nothing.py:evaluate",
-            "cannot be read (No such file or directory); give the path of a Python file",
-        ),
-        ("{0}/broken.py:evaluate", "broken.py cannot be loaded: ZeroDivisionError"),
-        ("{0}/text.txt:evaluate", "text.txt is no Python file; its name ends in .py"),
-        ("{0}/two.py", "as in {0}/two.py:NAME; it holds first, second"),
-        ("{0}/none.py", "as in {0}/none.py:NAME; it holds none"),
-        ("{0}/two.py:frist", "There is no reward in {0}/two.py 'frist'. Did you mean first?"),
-        ("no_such_module_anywhere:evaluate", "no such file, and as a module it cannot be imported"),
-    ],
-)
+@pytest.mark.parametrize(("target", "told"), [
+    ("{0}/nothing.py:evaluate", "cannot be read (No such file or directory); give the path of a Python file"),
+    ("{0}/broken.py:evaluate", "broken.py cannot be loaded: ZeroDivisionError"),
+    ("{0}/text.txt:evaluate", "text.txt is no Python file; its name ends in .py"),
+    ("{0}/two.py", "as in {0}/two.py:NAME; it holds first, second"),
+    ("{0}/none.py", "as in {0}/none.py:NAME; it holds none"),
+    ("{0}/two.py:frist", "There is no reward in {0}/two.py 'frist'. Did you mean first?"),
+    ("no_such_module_anywhere:evaluate", "no such file, and as a module it cannot be imported"),
+])  # fmt: skip
 def test_what_a_name_does_not_find_is_told(tmp_path: Path, target: str, told: str) -> None:
     two = (
         "from rm_gallery import reward_function\n@reward_function\ndef first(messages): return 1\n"
@@ -544,11 +532,9 @@ def test_the_same_code_is_the_same_reward_and_other_code_or_another_declaration_
     )
     assert functions.waits.requirements == ["numpy"]
     named = reward_function(id="by-id")(functions.plain)
-    assert (named.name, named.reward().name, named.reward(name="other").name) == (
-        "by-id",
-        "by-id",
-        "other",
-    )
+    assert named.name == "by-id"
+    assert named.reward().name == "by-id"
+    assert named.reward(name="other").name == "other"
 
 
 def scored_elsewhere(reward: BaseReward) -> float | None:
@@ -557,10 +543,8 @@ def scored_elsewhere(reward: BaseReward) -> float | None:
 
 @pytest.mark.long("much work")
 def test_pickles_are_names_and_another_process_scores_the_same() -> None:
-    assert (
-        pickle.loads(pickle.dumps(functions.graded)) is functions.graded
-        and len(pickle.dumps(functions.graded)) < 100
-    )
+    assert pickle.loads(pickle.dumps(functions.graded)) is functions.graded
+    assert len(pickle.dumps(functions.graded)) < 100
     assert score(pickle.loads(pickle.dumps(build_reward(functions.plain)))) == 0.5
     with concurrent.futures.ProcessPoolExecutor(
         1, mp_context=multiprocessing.get_context("spawn")
@@ -568,23 +552,13 @@ def test_pickles_are_names_and_another_process_scores_the_same() -> None:
         assert pool.submit(scored_elsewhere, functions.waits.reward()).result(60) == 2.0
 
 
-@pytest.mark.parametrize(
-    ("completion", "response", "last"),
-    [
-        ("4", "4", "assistant"),
-        ("", "", "assistant"),
-        ([], "", "assistant"),
-        ([{"role": "tool", "content": "42", "tool_call_id": "1"}], "", "assistant"),
-        (
-            [
-                {"role": "assistant", "content": "4"},
-                {"role": "tool", "content": "42", "tool_call_id": "1"},
-            ],
-            "4",
-            "tool",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("completion", "response", "last"), [
+    ("4", "4", "assistant"),
+    ("", "", "assistant"),
+    ([], "", "assistant"),
+    ([{"role": "tool", "content": "42", "tool_call_id": "1"}], "", "assistant"),
+    ([{"role": "assistant", "content": "4"}, {"role": "tool", "content": "42", "tool_call_id": "1"}], "4", "tool"),
+])  # fmt: skip
 def test_nobody_elses_words_pass_for_the_answer(completion: Any, response: str, last: str) -> None:
     seen: list[Any] = []
 

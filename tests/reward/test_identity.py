@@ -354,21 +354,13 @@ class Opaque:
     """Nothing tells two of them apart."""
 
 
-@pytest.mark.parametrize(
-    ("settings", "hooks", "metadata", "message"),
-    [
-        ({"held": lambda text: text}, {}, {}, "setting 'held' is a lambda"),
-        (
-            {"held": {"deep": [Opaque()]}},
-            {},
-            {},
-            r"setting 'held'\.deep\[0\] is an object of .*Opaque",
-        ),
-        ({}, {"clean": lambda text: text}, {}, "keyword 'clean' is a lambda"),
-        ({}, {"clean": Opaque()}, {}, "keyword 'clean' is an object of .*Opaque"),
-        ({}, {}, {"made": Opaque()}, r"sample 's'\.metadata\.made is an object of .*Opaque"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "hooks", "metadata", "message"), [
+    ({"held": lambda text: text}, {}, {}, "setting 'held' is a lambda"),
+    ({"held": {"deep": [Opaque()]}}, {}, {}, r"setting 'held'\.deep\[0\] is an object of .*Opaque"),
+    ({}, {"clean": lambda text: text}, {}, "keyword 'clean' is a lambda"),
+    ({}, {"clean": Opaque()}, {}, "keyword 'clean' is an object of .*Opaque"),
+    ({}, {}, {"made": Opaque()}, r"sample 's'\.metadata\.made is an object of .*Opaque"),
+])  # fmt: skip
 def test_what_cannot_be_told_apart_is_refused(
     tmp_path: Path,
     settings: dict[str, Any],

@@ -95,36 +95,13 @@ PICTURE = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("prompt", "completion", "query", "answer"),
-    [
-        (
-            "q",
-            {"content": None, "tool_calls": [CALL]},
-            "q",
-            json.dumps([CALL["function"]], ensure_ascii=False),
-        ),
-        (
-            "q",
-            {"content": "I look.", "function_call": {"name": "f"}},
-            "q",
-            'I look.\n{"name": "f"}',
-        ),
-        (
-            [{"role": "user", "content": PICTURE}],
-            {"content": "a cat"},
-            "What is this?\n[image_url]",
-            "a cat",
-        ),
-        (
-            "q",
-            {"content": [{"type": "thinking", "thinking": "h"}, PICTURE[0]]},
-            "q",
-            "What is this?",
-        ),
-        ("q", {"content": "a", "reasoning_content": "hidden"}, "q", "a"),
-    ],
-)
+@pytest.mark.parametrize(("prompt", "completion", "query", "answer"), [
+    ("q", {"content": None, "tool_calls": [CALL]}, "q", json.dumps([CALL["function"]], ensure_ascii=False)),
+    ("q", {"content": "I look.", "function_call": {"name": "f"}}, "q", 'I look.\n{"name": "f"}'),
+    ([{"role": "user", "content": PICTURE}], {"content": "a cat"}, "What is this?\n[image_url]", "a cat"),
+    ("q", {"content": [{"type": "thinking", "thinking": "h"}, PICTURE[0]]}, "q", "What is this?"),
+    ("q", {"content": "a", "reasoning_content": "hidden"}, "q", "a"),
+])  # fmt: skip
 def test_a_judge_sees_the_calls_of_an_answer_and_that_there_is_a_picture(
     prompt: Any, completion: Any, query: str, answer: str
 ) -> None:
@@ -290,10 +267,8 @@ def test_a_sloppy_judge_is_not_read_rather_than_misread(sloppy: str) -> None:
                 count += 1
                 read += found == value
                 misread += [(reply, found)] if found not in (value, None) else []
-    assert (
-        misread == []
-        and read > (0.45 if "broken" not in sloppy and sloppy != "Python" else 0.0) * count
-    )
+    assert misread == []
+    assert read > (0.45 if "broken" not in sloppy and sloppy != "Python" else 0.0) * count
 
 
 def traced(folder: Path, reward: BaseRubricReward, sample: DataSample) -> list[dict[str, Any]]:
@@ -325,10 +300,8 @@ def test_a_trace_keeps_every_judgement_with_its_place(tmp_path: Path) -> None:
         known |= {"reply": reply, "problem": "", "cached": False, "finish_reason": "stop"}
         assert {key: entry[key] for key in known} == known
         assert [message["role"] for message in entry["prompt"]] == ["system", "user"]
-        assert (
-            entry["tokens"] == {"input": entry["tokens"]["input"], "output": 9}
-            and entry["tokens"]["input"] > 5
-        )
+        assert entry["tokens"] == {"input": entry["tokens"]["input"], "output": 9}
+        assert entry["tokens"]["input"] > 5
         assert 0 <= entry["seconds"] < 10
     listwise = BaseListWiseRubricReward(name="judge", llm=FakeLLM(reply=reply))
     assert sorted(traced(tmp_path / "list", listwise, sample)[0]["place"]) == [0, 1]
@@ -397,15 +370,12 @@ class Answering(FakeLLM):
         return {**await super().attempt(payload, timeout), "model": self.named}
 
 
-@pytest.mark.parametrize(
-    ("asked", "named", "same"),
-    [
-        ("gpt-4o", "gpt-4o-2024-08-06", True),
-        ("openai/gpt-4o", "gpt-4o", True),
-        ("m", "", True),
-        ("m", "another-m", False),
-    ],
-)
+@pytest.mark.parametrize(("asked", "named", "same"), [
+    ("gpt-4o", "gpt-4o-2024-08-06", True),
+    ("openai/gpt-4o", "gpt-4o", True),
+    ("m", "", True),
+    ("m", "another-m", False),
+])  # fmt: skip
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_says_at_its_end_that_another_model_answered(
     kind: str, asked: str, named: str, same: bool, warned: list[str]

@@ -211,10 +211,8 @@ def test_a_table_command_announces_the_calls_of_a_part_and_names_its_judge(
     asked = (words[0], "t.csv", "--prompt", "q", *words[1:], "--reward")
     answers = 6 * (1 if words[0] == "score" else 2)
     done = command(*asked, "mix.py:total", "--dry-run")
-    assert (
-        f"at most {answers} calls of fake" in done.out + done.err
-        and "no calls" not in done.out + done.err
-    )
+    assert f"at most {answers} calls of fake" in done.out + done.err
+    assert "no calls" not in done.out + done.err
     done = command(*asked, "mix.py:total", "--llm", "fake:other")
     assert done.code == 2 and "mix.py:total asks fake already" in done.err
     done = command(*asked, "mix.py:named")
@@ -224,9 +222,8 @@ def test_a_table_command_announces_the_calls_of_a_part_and_names_its_judge(
         in done.err
     )
     done = command(*asked, "mix.py:named", "--llm", REPLY, "--json")
-    assert f"at most {answers} calls of fake" in done.err and '"judge": "fake"' in done.out.replace(
-        '":"', '": "'
-    )
+    assert f"at most {answers} calls of fake" in done.err
+    assert '"judge": "fake"' in done.out.replace('":"', '": "')
 
 
 def test_the_line_for_a_server_runs_as_it_stands(table: Path) -> None:

@@ -56,10 +56,8 @@ def test_a_failure_decides_before_a_stop_before_what_is_unscored_and_the_answer_
     assert deciding([a, b]).code == deciding([b, a]).code == "a"
     # a record of an earlier version names no cause
     old = GraderError(name="x", error="m", error_type="x").as_score()
-    assert (
-        deciding([failed("x", "m", "answer"), old]) is old
-        and deciding([old, by_hand[4]]) is by_hand[4]
-    )
+    assert deciding([failed("x", "m", "answer"), old]) is old
+    assert deciding([old, by_hand[4]]) is by_hand[4]
 
 
 def aggregator_of(
@@ -246,11 +244,9 @@ WHOLES: dict[str, Callable[[Sequence[int]], Score[Any]]] = {
 def test_the_order_of_parts_changes_nothing_in_any_composition(name: str) -> None:
     for pair in (pair for pair in permutations(range(len(NUMBERED)), 2) if pair[0] < pair[1]):
         there, back = WHOLES[name](pair), WHOLES[name](pair[::-1])
-        assert (there.status, there.code, there.cause) == (
-            back.status,
-            back.code,
-            back.cause,
-        ), pair
+        assert there.status == back.status
+        assert there.code == back.code
+        assert there.cause == back.cause, pair
         wanted = deciding([NUMBERED[number] for number in pair])
         assert (there.status, there.cause) == (wanted.status, wanted.cause)
 

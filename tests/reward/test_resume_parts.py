@@ -207,14 +207,11 @@ def test_a_part_whose_code_changed_is_refused(
 
 
 @pytest.mark.long("several runs")
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: Own(llm=Remote()),
-        lambda: build_reward(own_function),
-        lambda: WeightedSum({"o": Own(llm=Remote()), "f": own_function}),
-    ],
-)
+@pytest.mark.parametrize("make", [
+    lambda: Own(llm=Remote()),
+    lambda: build_reward(own_function),
+    lambda: WeightedSum({"o": Own(llm=Remote()), "f": own_function}),
+])  # fmt: skip
 def test_what_a_judge_inside_of_ones_own_code_is_asked_is_compared(
     make: Callable[[], BaseReward], tmp_path: Path
 ) -> None:

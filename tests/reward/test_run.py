@@ -409,9 +409,8 @@ def test_what_breaks_costs_its_own_sample(
     good = [make_sample("a", "a b", "a b c", unique_id=str(k)) for k in range(5)]
     for folder in (None, tmp_path / "run"):
         found = reward.evaluate_batch([*good[:3], bad, *good[3:]], run_dir=folder)
-        assert set(issues(found[3])) == {("failed", reason)} and all(
-            None not in scores(found[k]) for k in (0, 1, 2, 4, 5)
-        )
+        assert set(issues(found[3])) == {("failed", reason)}
+        assert all(None not in scores(found[k]) for k in (0, 1, 2, 4, 5))
     assert set(issues(reward.evaluate(bad))) == {("failed", reason)}
 
 

@@ -76,9 +76,8 @@ def test_odd_lines_are_judged_again_and_counted(
     assert changed != lines[1]
     path.write_text("\n".join([lines[0], changed, lines[2]]) + "\n")
     SCORED.clear()
-    assert reward.evaluate_batch(rows(), run_dir=str(folder)) == expected and set(SCORED) == {
-        orjson.loads(lines[1])["id"]
-    }
+    assert reward.evaluate_batch(rows(), run_dir=str(folder)) == expected
+    assert set(SCORED) == {orjson.loads(lines[1])["id"]}
     assert [line for line in warned if "1 lines of results.jsonl hold no usable result" in line]
     SCORED.clear()
     reward.evaluate_batch(rows(), run_dir=str(folder))

@@ -44,15 +44,12 @@ def test_turns_are_the_policys_own_and_parts_of_a_solution_are_its_steps() -> No
     assert unanswered.is_trajectory and len(unanswered.turns) == 2
 
 
-@pytest.mark.parametrize(
-    ("turns", "own"),
-    [
-        ([("assistant", "one"), ("assistant", "two")], ["one", "two"]),
-        ([("assistant", "one"), ("assistant", "two"), ("assistant", "")], ["one", "two", ""]),
-        ([("user", "asked later"), ("assistant", "one")], ["one"]),
-        ([("user", "asked"), ("user", "again"), ("assistant", "one")], ["one"]),
-    ],
-)
+@pytest.mark.parametrize(("turns", "own"), [
+    ([("assistant", "one"), ("assistant", "two")], ["one", "two"]),
+    ([("assistant", "one"), ("assistant", "two"), ("assistant", "")], ["one", "two", ""]),
+    ([("user", "asked later"), ("assistant", "one")], ["one"]),
+    ([("user", "asked"), ("user", "again"), ("assistant", "one")], ["one"]),
+])  # fmt: skip
 def test_turns_in_a_row_and_those_after_a_users_are_turns_of_the_policy(
     turns: list[tuple[str, str]], own: list[str]
 ) -> None:
@@ -140,18 +137,15 @@ def test_an_unscored_turn_hands_its_progress_on() -> None:
 OUTCOME = "math_verify_reward"
 
 
-@pytest.mark.parametrize(
-    ("settings", "wanted"),
-    [
-        ({"steps": Words()}, [0.3, 0.3, 0.3]),
-        ({"outcome": OUTCOME}, [0.0, 0.0, 1.0]),
-        ({"outcome": OUTCOME, "credit": "equal"}, [1 / 3, 1 / 3, 1 / 3]),
-        ({"outcome": OUTCOME, "credit": "discounted", "gamma": 0.5}, [1 / 7, 2 / 7, 4 / 7]),
-        ({"outcome": OUTCOME, "credit": "every"}, [1.0, 1.0, 1.0]),
-        ({"steps": Words(), "outcome": OUTCOME, "weight": 0.5}, [0.15, 0.15, 1.15]),
-        ({"steps": Words(), "differences": True}, [0.3, 0.0, 0.0]),
-    ],
-)
+@pytest.mark.parametrize(("settings", "wanted"), [
+    ({"steps": Words()}, [0.3, 0.3, 0.3]),
+    ({"outcome": OUTCOME}, [0.0, 0.0, 1.0]),
+    ({"outcome": OUTCOME, "credit": "equal"}, [1 / 3, 1 / 3, 1 / 3]),
+    ({"outcome": OUTCOME, "credit": "discounted", "gamma": 0.5}, [1 / 7, 2 / 7, 4 / 7]),
+    ({"outcome": OUTCOME, "credit": "every"}, [1.0, 1.0, 1.0]),
+    ({"steps": Words(), "outcome": OUTCOME, "weight": 0.5}, [0.15, 0.15, 1.15]),
+    ({"steps": Words(), "differences": True}, [0.3, 0.0, 0.0]),
+])  # fmt: skip
 def test_the_reward_of_each_turn_and_their_total(
     settings: dict[str, Any], wanted: list[float]
 ) -> None:
