@@ -57,6 +57,11 @@ async def _later() -> RewardResult:
 
 SHARED = _result(_score(0.25))
 ODD: Any = ["no", "such"]
+WRONG = ("failed", "invalid_result")
+RANK = RewardDimensionWithRank(name="d", rank=[1.0])
+HALF_AND_TRUE = (Detail("a", np.float32(0.5)), Detail("b", True))
+NO_REFERENCE = ("unscored", "no_reference")
+DOWN: dict[str, Any] = {"status": "failed", "cause": "endpoint", "code": "http"}
 GIVES: dict[str, tuple[Callable[[], Any] | Exception, float | tuple[str, str]]] = {
     "one score": (lambda: _result(_score(1.0)), 1.0),
     "with more": (lambda: _result(_score(0.5, reason="so"), found=3), 0.5),
@@ -65,60 +70,33 @@ GIVES: dict[str, tuple[Callable[[], Any] | Exception, float | tuple[str, str]]] 
     "the same object": (lambda: SHARED, 0.25),
     "awaitable": (_later, 0.5),
     "on the bound": (lambda: _result(_score(1.0 + 1e-10)), 1.0 + 1e-10),
-    "below": (lambda: _result(_score(-1e-8)), ("failed", "invalid_result")),
-    "above": (lambda: _result(_score(1.0 + 1e-8)), ("failed", "invalid_result")),
-    "nan": (lambda: _result(_score(math.nan)), ("failed", "invalid_result")),
-    "one of two above": (lambda: _result(_score(0.5), _score(2.0)), ("failed", "invalid_result")),
+    "below": (lambda: _result(_score(-1e-8)), WRONG),
+    "above": (lambda: _result(_score(1.0 + 1e-8)), WRONG),
+    "nan": (lambda: _result(_score(math.nan)), WRONG),
+    "one of two above": (lambda: _result(_score(0.5), _score(2.0)), WRONG),
     "a Score": (lambda: Score(0.5, "so", {"part": 1.0}, extra={"found": 3}), 0.5),
     "a Score of a whole number": (lambda: Score(1), 1.0),
     "a Score of another type": (lambda: Score(np.float32(0.5)), 0.5),
-    "a Score of a word": (lambda: Score("high"), ("failed", "invalid_result")),
-    "a Score above": (lambda: Score(1.5), ("failed", "invalid_result")),
-    "a Score that is nan": (lambda: Score(math.nan), ("failed", "invalid_result")),
-    "a Score of several": (lambda: Score((0.5, 1.0)), ("failed", "invalid_result")),
-    "a Score of a number in words": (lambda: Score("0.5"), ("failed", "invalid_result")),
-    "a Score without a text": (lambda: Score(0.5, cast(Any, 3)), ("failed", "invalid_result")),
-    "a Score without mappings": (
-        lambda: Score(0.5, components=ODD, extra=ODD),
-        ("failed", "invalid_result"),
-    ),
-    "a Score of no cause there is": (
-        lambda: Score(None, "no", status="failed", cause=ODD, code="x"),
-        ("failed", "invalid_result"),
-    ),
-    "a Score with a value and none": (
-        lambda: Score(0.5, "down", status="failed", cause="endpoint", code="http"),
-        ("failed", "invalid_result"),
-    ),
-    "a Score whose dimensions say something else": (
-        lambda: Score(0.5, details=(Detail("a", 1.0),)),
-        ("failed", "invalid_result"),
-    ),
-    "a Score of odd dimensions": (
-        lambda: Score(details=(Detail("a", np.float32(0.5)), Detail("b", True))),
-        0.75,
-    ),
-    "a Score that failed": (
-        lambda: Score(None, "down", status="failed", cause="endpoint", code="http"),
-        ("failed", "http"),
-    ),
+    "a Score of a word": (lambda: Score("high"), WRONG),
+    "a Score above": (lambda: Score(1.5), WRONG),
+    "a Score that is nan": (lambda: Score(math.nan), WRONG),
+    "a Score of several": (lambda: Score((0.5, 1.0)), WRONG),
+    "a Score of a number in words": (lambda: Score("0.5"), WRONG),
+    "a Score without a text": (lambda: Score(0.5, cast(Any, 3)), WRONG),
+    "a Score without mappings": (lambda: Score(0.5, components=ODD, extra=ODD), WRONG),
+    "a Score of no cause there is": (lambda: Score(None, "no", **{**DOWN, "cause": ODD}), WRONG),
+    "a Score with a value and none": (lambda: Score(0.5, "down", **DOWN), WRONG),
+    "a Score and other dimensions": (lambda: Score(0.5, details=(Detail("a", 1.0),)), WRONG),
+    "a Score of odd dimensions": (lambda: Score(details=HALF_AND_TRUE), 0.75),
+    "a Score that failed": (lambda: Score(None, "down", **DOWN), ("failed", "http")),
     "a Score of nothing": (lambda: Score(), ("unscored", "not_applicable")),
-    "a Score of none": (
-        lambda: unscored("no_reference", "no", "data"),
-        ("unscored", "no_reference"),
-    ),
-    "a score beside a rank": (
-        lambda: _result(_score(0.5), RewardDimensionWithRank(name="d", rank=[1.0])),
-        ("failed", "invalid_result"),
-    ),
+    "a Score of none": (lambda: unscored("no_reference", "no", "data"), NO_REFERENCE),
+    "a score beside a rank": (lambda: _result(_score(0.5), RANK), WRONG),
     "no details": (lambda: _result(), ("unscored", "no_details")),
-    "a rank": (
-        lambda: _result(RewardDimensionWithRank(name="d", rank=[1.0])),
-        ("failed", "invalid_result"),
-    ),
-    "a number": (lambda: 1.0, ("failed", "invalid_result")),
-    "nothing": (lambda: None, ("failed", "invalid_result")),
-    "unscored": (Unscored("no", reason="no_reference"), ("unscored", "no_reference")),
+    "a rank": (lambda: _result(RANK), WRONG),
+    "a number": (lambda: 1.0, WRONG),
+    "nothing": (lambda: None, WRONG),
+    "unscored": (Unscored("no", reason="no_reference"), NO_REFERENCE),
     "broken": (KeyError("missing"), ("failed", "error")),
 }
 
