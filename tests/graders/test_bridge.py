@@ -354,28 +354,24 @@ def test_a_reward_sees_of_a_row_what_is_there_and_a_column_without_a_value_is_no
 ROWS = [{"id": f"r{n}", "query": f"q{n}", "response": f"a{n}"} for n in range(4)]
 
 
+def fields_of(sample: DataSample) -> dict[str, str]:
+    return {"query": sample.query_text(), "response": sample.output[0].answer.text}
+
+
 class PlainReward(BasePointWiseReward):
     """Asks a grader from plain code."""
 
     grader: Any = None
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
-        return scored(
-            self.name,
-            self.grader.evaluate(
-                query=sample.query_text(), response=sample.output[0].answer.text
-            ).score,
-        )
+        return scored(self.name, self.grader.evaluate(fields_of(sample)).score)
 
 
 class AsyncReward(PlainReward):
     """Asks a grader from async code."""
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
-        found = await self.grader.aevaluate(
-            query=sample.query_text(), response=sample.output[0].answer.text
-        )
-        return scored(self.name, found.score)
+        return scored(self.name, (await self.grader.aevaluate(fields_of(sample))).score)
 
 
 class PlainGrader(BaseGrader):
@@ -471,14 +467,10 @@ def test_what_a_judge_costs_is_known_through_strategies_and_bridges() -> None:
 
 @pytest.mark.long("hostile texts")
 def test_graders_are_listed() -> None:
-    listed = {
-        entry["name"].removeprefix("grader:"): entry
-        for entry in json.loads(command("list", "--graders", "--json").out)
-    }
+    entries = json.loads(command("list", "--graders", "--json").out)
+    listed = {entry["name"].removeprefix("grader:"): entry for entry in entries}
     assert set(listed) == set(GraderRegistry.list()) - set(RewardRegistry.list())
-    relevance = listed["relevance"]
-    assert relevance["task"] == "graders/common"
-    assert relevance["score_range"] == [1.0, 5.0]
-    assert relevance["needs"] == ["llm"]
+    said = {key: listed["relevance"][key] for key in ("task", "score_range", "needs")}
+    assert said == {"task": "graders/common", "score_range": [1.0, 5.0], "needs": ["llm"]}
     assert command("list", "--graders", "--task", "rag").out.count("context_") >= 2
     assert "agent (" in command("list").out

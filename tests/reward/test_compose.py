@@ -32,7 +32,6 @@ from rm_gallery import (
 )
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.reward.compose import Savings
-from rm_gallery.core.runner.grading_runner import build_reward
 from tests.golden import golden
 from tests.reward.rewards import PointJudge, longest, ranked, scored
 from tests.support.samples import make_sample, scores
@@ -229,30 +228,6 @@ def test_another_part_or_setting_is_another_reward() -> None:
     hashes = [reward.settings_hash for reward in made]
     assert len(set(hashes)) == len(made)
     assert [pickle.loads(pickle.dumps(reward)).settings_hash for reward in made] == hashes
-
-
-FILE = """
-from rm_gallery import FakeLLM, Gate, RewardRegistry
-from tests.reward.test_compose import Tagged, Words
-gated = Gate(Tagged(), Words(), name="gated")
-judge = RewardRegistry.create("base_helpfulness_pointwise", llm=FakeLLM(reply=lambda prompt: "<score>4</score>"))
-class Mine(Words): pass
-"""
-
-
-def test_a_composition_in_a_file_has_a_name_for_every_door(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(FILE, encoding="utf-8")
-    file = f"func:{tmp_path / 'mine.py'}"
-    gate = build_reward(f"{file}:gated", {"max_workers": 3})
-    assert (gate.name, gate.max_workers, gate.kind) == ("gated", 3, "pointwise")
-    assert scores(pickle.loads(pickle.dumps(gate)).evaluate(make_sample("<a> x", "x"))) == [
-        2.0,
-        0.0,
-    ]
-    assert scores(build_reward(f"{file}:judge").evaluate(make_sample("x"))) == [4.0]
-    assert scores(build_reward(f"{file}:Mine").evaluate(make_sample("x y"))) == [2.0]
-    with pytest.raises(ConfigError, match="threshold"):
-        build_reward(f"{file}:gated", {"threshold": 1.0})
 
 
 @pytest.mark.parametrize(
