@@ -19,22 +19,17 @@ SAMPLES = [
 ]
 UNLABELLED = make_sample("a", "b")
 PROPOSED = '<principles>{"Truth": "It is right.", "Tone": "It is polite."}</principles>'
-MERGED = (
-    '```json\n{"Truth": "It is right.", "Care": "It is careful.", "More": "One too many."}\n```'
-)
+THREE = '{"Truth": "It is right.", "Care": "It is careful.", "More": "One too many."}'
+MERGED = f"```json\n{THREE}\n```"
 
 
 def run(
     proposal: Any, merged: str, samples: list[DataSample] = SAMPLES, **settings: Any
 ) -> tuple[dict[str, str], Listening]:
     def reply(question: str) -> str:
-        return (
-            merged
-            if "<proposals " in question
-            else proposal(question)
-            if callable(proposal)
-            else proposal
-        )
+        if "<proposals " in question:
+            return merged
+        return str(proposal(question) if callable(proposal) else proposal)
 
     judge = Listening(reply=reply)
     settings = {"generate_number": 5, "cluster_number": 2, **settings}
@@ -70,13 +65,8 @@ def test_the_best_answer_is_named_by_its_place_in_a_seeded_order() -> None:
 
 def test_without_a_merged_list_the_most_frequent_proposals_stand_in() -> None:
     def proposal(question: str) -> str:
-        return (
-            '{"Rare": "Said once."}'
-            if "q0" in question
-            else "no idea"
-            if "q1" in question
-            else PROPOSED
-        )
+        odd = {"q0": '{"Rare": "Said once."}', "q1": "no idea"}
+        return next((odd[query] for query in odd if query in question), PROPOSED)
 
     assert run(proposal, "I cannot say.")[0] == {"Truth": "It is right.", "Tone": "It is polite."}
     assert list(run(proposal, "I cannot say.", cluster_number=3)[0]) == ["Truth", "Tone", "Rare"]

@@ -24,7 +24,7 @@ from rm_gallery.gallery.graders.checklist import ChecklistGrader
 from tests.graders.material import PNG, make
 from tests.support.command import command
 from tests.support.judge_server import JudgeServer, make_oracle
-from tests.support.samples import make_sample
+from tests.support.samples import make_sample, scores
 from tests.support.serving import Serving
 
 ANSWERS = ("Paris.", "Lyon.", "It is Nice.")
@@ -62,16 +62,8 @@ def judge(server: JudgeServer, model: str = "openai:judge", **settings: Any) -> 
 
 def given(server: JudgeServer, way: tuple[str, dict[str, Any]]) -> tuple[Any, str]:
     settings = dict(way[1])
-    return judge(
-        server, settings.pop("model"), **{k: v for k, v in settings.items() if k != "channel"}
-    ), settings["channel"]
-
-
-def scores(sample: DataSample) -> list[float | None]:
-    return [
-        None if output.answer.reward is None else output.answer.reward.score
-        for output in sample.output
-    ]
+    channel = settings.pop("channel")
+    return judge(server, **settings), channel
 
 
 @every_way
@@ -187,12 +179,8 @@ def test_pictures_reach_a_decision_model_in_the_dialect_that_takes_them(
     )
     assert isinstance(by_openai, GraderScore)
     assert isinstance(by_systemone, GraderError) and "pictures" in by_systemone.error
-    shown = [
-        part["type"]
-        for turn in server.recent_requests(1)[0]["body"]["input"]
-        for part in turn["content"]
-        if turn["role"] == "user"
-    ]
+    turns = server.recent_requests(1)[0]["body"]["input"]
+    shown = [part["type"] for t in turns if t["role"] == "user" for part in t["content"]]
     assert "input_image" in shown
 
 
@@ -211,29 +199,20 @@ def test_a_channel_that_a_model_cannot_have_is_refused(
     assert server.stats()["requests"] == 0
 
 
-@pytest.mark.parametrize(
-    ("model", "lacks", "behaviour", "able"),
-    [
-        (
-            "openai:judge",
-            ("schema", "logprobs"),
-            'fixed:{"correct": true}',
-            {"schema": False, "tool": True, "logprobs": False, "text": True},
-        ),
-        ("decision:judge", (), "first", {"decision": True}),
-    ],
-)
+SOME = {"schema": False, "tool": True, "logprobs": False, "text": True}
+
+
+@pytest.mark.parametrize(("model", "lacks", "behaviour", "able"), [
+    ("openai:judge", ("schema", "logprobs"), 'fixed:{"correct": true}', SOME),
+    ("decision:judge", (), "first", {"decision": True}),
+])  # fmt: skip
 def test_doctor_says_what_an_endpoint_takes(
     model: str, lacks: tuple[str, ...], behaviour: str, able: dict[str, bool], server: JudgeServer
 ) -> None:
     server.set(lacks=lacks, behaviour=behaviour)
     lines = command("doctor", "--llm", model, "--base-url", server.base_url).out.splitlines()
-    told = {
-        line.split(" by ")[1].split()[0]: line.startswith("ok ")
-        for line in lines
-        if " judge by " in line
-    }
-    assert told == able
+    judged = [line for line in lines if " judge by " in line]
+    assert {line.split(" by ")[1].split()[0]: line.startswith("ok ") for line in judged} == able
 
 
 def test_a_report_says_how_the_judge_was_asked(server: JudgeServer) -> None:
@@ -252,35 +231,21 @@ def test_a_served_checklist_is_a_decision_model_to_others(
     server: JudgeServer, tmp_path: Path
 ) -> None:
     server.set(candidate_pattern=r"<response \S+>\n(?P<text>.*?)\n</response")
-    with Serving(
-        "--reward",
-        "grader:checklist",
-        "--llm",
-        "judge",
-        "--base-url",
-        server.base_url,
-        cwd=tmp_path,
-    ) as served:
+    asked = [
+        Question("good", "predicate", "Is it right?"),
+        Question("level", "score", "How good?", ("1", "2", "3")),
+    ]
+    words = ("--reward", "grader:checklist", "--llm", "judge", "--base-url", server.base_url)
+    with Serving(*words, cwd=tmp_path) as served:
         for dialect in ("openai", "systemone"):
-            model = resolve_llm(
-                "decision:grader:checklist",
-                base_url=f"{served.url}/v1",
-                dialect=dialect,
-                api_key="none",
-            )
-            asked = [
-                Question("good", "predicate", "Is it right?"),
-                Question("level", "score", "How good?", ("1", "2", "3")),
-            ]
+            given = {"base_url": f"{served.url}/v1", "dialect": dialect, "api_key": "none"}
+            model = resolve_llm("decision:grader:checklist", **given)
             for text, yes in (("Paris.", 1.0), ("Lyon.", 0.0)):
-                told = [
-                    {"role": "user", "content": "Which town?"},
-                    {"role": "assistant", "content": text},
-                ]
-                reply = model.chat(told, questions=asked)
-                assert reply.decisions is not None
-                assert reply.decisions["good"].probabilities["yes"] == yes
-                assert set(reply.decisions) == {"good", "level"}
+                told = [{"role": "user", "content": "Which town?"}]
+                told += [{"role": "assistant", "content": text}]
+                decisions = model.chat(told, questions=asked).decisions
+                assert decisions is not None and set(decisions) == {"good", "level"}
+                assert decisions["good"].probabilities["yes"] == yes
 
 
 def test_refusals_that_come_late_are_no_failures_of_the_run(server: JudgeServer) -> None:

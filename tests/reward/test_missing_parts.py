@@ -22,6 +22,7 @@ from rm_gallery import (
     RewardResult,
     RMGalleryError,
     Score,
+    Step,
     Unscored,
     WeightedSum,
 )
@@ -203,15 +204,8 @@ def by_weighted_sum(numbers: Sequence[int]) -> Score[Any]:
 
 
 def by_steps(numbers: Sequence[int]) -> Score[Any]:
-    sample = make_sample("x")
-    steps = [{"role": "assistant", "content": str(number)} for number in numbers]
-    given = DataSample.model_validate(
-        {
-            "unique_id": "s",
-            "input": [],
-            "output": [{"answer": sample.output[0].answer, "steps": steps}],
-        }
-    )
+    given = make_sample("x")
+    given.output[0].steps = [Step(content=str(number)) for number in numbers]
     reward = NumberedSteps()
     return said_of(reward, reward.evaluate(given).output[0])
 

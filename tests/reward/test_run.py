@@ -212,11 +212,10 @@ class Nests(Rule):
 
 class NestsAwaited(Nests):
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:  # type: ignore[override]
-        sub = self.sub
-        done = (
-            (await sub.async_evaluate_batch([sample]))[0]
+        [done] = await (
+            self.sub.async_evaluate_batch([sample])
             if self.batch
-            else await sub.async_evaluate(sample)
+            else asyncio.gather(self.sub.async_evaluate(sample))
         )
         found = scores(done)[0]
         return scored(self.name, -1.0 if found is None else found)
