@@ -64,25 +64,18 @@ JUDGE = FakeLLM(reply=verdict)
 
 
 def test_a_grader_is_a_reward_in_its_own_range_and_direction() -> None:
-    for reward in (
-        RewardRegistry.create("grader:relevance", llm=JUDGE),
-        as_reward("relevance", llm=JUDGE),
-    ):
+    registered = RewardRegistry.create("grader:relevance", llm=JUDGE)
+    for reward in (registered, as_reward("relevance", llm=JUDGE)):
         found = reward.evaluate(make_sample("good", "bad"))
-        assert isinstance(reward, BaseGrader) and (reward.kind, reward.score_range) == (
-            "pointwise",
-            (1.0, 5.0),
-        )
+        assert isinstance(reward, BaseGrader)
+        assert (reward.kind, reward.score_range) == ("pointwise", (1.0, 5.0))
         assert scores(found) == [5.0, 1.0]
         assert found.output[0].answer.reward.details[0].reason == "so"
         assert reward.normalized(4.0) == 0.75
         assert pickle.loads(pickle.dumps(reward)).describe() == reward.describe()
     settings = {"max_workers": 3, "deadline": 5.0, "name": "mine", "threshold": 2.0}
     made: Any = RewardRegistry.create("grader:relevance", llm=JUDGE, **settings)
-    assert made.max_workers == 3
-    assert made.deadline == 5.0
-    assert made.name == "mine"
-    assert made.threshold == 2.0
+    assert {name: getattr(made, name) for name in settings} == settings
 
 
 def test_a_grader_takes_samples_wherever_a_reward_does() -> None:
@@ -140,19 +133,12 @@ def fields(**given: Any) -> dict[str, Any]:
 
 
 def test_a_grader_sees_of_a_sample_the_fields_it_asks_for() -> None:
-    sample = make_sample(
-        "a",
-        query="q",
-        reference="r",
-        metadata={"extra": 7, "history": ["own"], "query": "no", "response": "no"},
-    )
+    columns = {"extra": 7, "history": ["own"], "query": "no", "response": "no"}
+    sample = make_sample("a", query="q", reference="r", metadata=columns)
     sample.input[0].additional_kwargs["context"] = "c"
-    step = {
-        "role": "assistant",
-        "content": "",
-        "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}],
-    }
-    sample.output[0].answer = Step.model_validate({**step, "label": {"reference": "r"}})
+    calls = [{"function": {"name": "f", "arguments": "{}"}}]
+    step = {"role": "assistant", "content": "", "tool_calls": calls, "label": {"reference": "r"}}
+    sample.output[0].answer = Step.model_validate(step)
     names = "query instruction response responses context reference_response tool_calls extra history absent".split()
 
     class Seen(FunctionGrader):
@@ -182,9 +168,8 @@ def test_a_trajectory_is_graded_with_its_steps_as_a_reward() -> None:
     assert said == sorted(said)
     wanted = [{"name": "weather", "arguments": {"city": "Oslo"}}]
     sample.metadata = {"reference_tool_calls": wanted}
-    assert scores(RewardRegistry.create("grader:tool_call_sequence_match").evaluate(sample)) == [
-        1.0
-    ]
+    matching = RewardRegistry.create("grader:tool_call_sequence_match")
+    assert scores(matching.evaluate(sample)) == [1.0]
 
 
 def test_every_grader_makes_a_reward_class_that_says_what_it_is() -> None:
@@ -228,16 +213,11 @@ def test_a_grader_that_ranks_is_a_listwise_reward_and_benchmarks_take_graders(
     assert RewardRegistry.get("grader:longest_first").kind == "listwise"
     assert scores(reward.evaluate(make_sample("aa", "a", "aaa", "aa"))) == [0.5, 0.0, 1.0, 0.5]
     pairs = [make_sample("good", "bad", chosen=0, unique_id=f"p{n}") for n in range(4)]
-    cases: list[tuple[str, dict[str, Any]]] = [
-        ("grader:relevance", {"llm": JUDGE}),
-        ("grader:longest_first", {}),
-    ]
-    for name, given in cases:
+    cases: dict[str, Any] = {"grader:relevance": {"llm": JUDGE}, "grader:longest_first": {}}
+    for name, given in cases.items():
         report = evaluate(name, pairs, **given)
         assert (report.n, report.n_scored, report.score) == (4, 4, 1.0)
-    with pytest.raises(
-        ConfigError, match="grader:relevance is judged by a model and none is named"
-    ):
+    with pytest.raises(ConfigError, match="relevance is judged by a model and none is named"):
         evaluate("grader:relevance", pairs)
     with pytest.raises(ConfigError, match="grader:json_validator calls no model"):
         evaluate("grader:json_validator", pairs, llm="some")

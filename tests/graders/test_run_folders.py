@@ -98,10 +98,8 @@ def test_the_same_run_continues_and_only_what_failed_is_judged_again(tmp_path: P
     assert CALLS == {"length": 6, "fragile": 8}
     summary = json.loads((tmp_path / "run" / "summary.json").read_bytes())
     assert summary["samples"]["reused"] == 6
-    statuses = [
-        json.loads(line)["status"]
-        for line in (tmp_path / "run" / "results.jsonl").read_bytes().splitlines()
-    ]
+    lines = (tmp_path / "run" / "results.jsonl").read_bytes().splitlines()
+    statuses = [json.loads(line)["status"] for line in lines]
     assert Counter(statuses) == {"scored": 5, "failed": 2, "unscored": 1}
 
 
@@ -130,12 +128,10 @@ def test_another_run_in_the_folder_is_refused_with_the_difference(
 
 def test_what_a_grader_reads_makes_a_row_and_no_other_column_does(tmp_path: Path) -> None:
     def graded(rows: list[dict[str, Any]], response: str) -> list[float]:
-        config = {
-            "length": GraderConfig(
-                FunctionGrader(length), mapper=lambda row: {"response": row[response]}
-            )
-        }
-        return [r.score for r in runner(tmp_path, config).run(rows)["length"]]  # type: ignore[attr-defined]
+        mapped = GraderConfig(
+            FunctionGrader(length), mapper=lambda row: {"response": row[response]}
+        )
+        return [r.score for r in runner(tmp_path, {"length": mapped}).run(rows)["length"]]  # type: ignore[attr-defined]
 
     first = graded(ROWS, "query")
     assert graded([{**row, "more": 1} for row in ROWS], "query") == first and CALLS == {"length": 6}

@@ -142,20 +142,13 @@ def test_what_was_said_by_another_reward_before_is_not_what_the_part_says() -> N
 
 
 def test_parts_tell_their_own_facts_under_names_of_their_own() -> None:
-    assert list(WeightedSum([Words(), Words(), Tagged(), Words()]).parts()) == [
-        "Words",
-        "Words 2",
-        "Tagged",
-        "Words 3",
-    ]
+    names = list(WeightedSum([Words(), Words(), Tagged(), Words()]).parts())
+    assert names == ["Words", "Words 2", "Tagged", "Words 3"]
     outer = Gate(Tagged(), Gate(Tagged(), Words(), name="inner"), name="outer")
     extra = outer.evaluate(make_sample("<a> x")).output[0].answer.reward.extra_data["outer"]
     assert extra["parts"]["inner"]["stages"] == {"Tagged": "passed", "Words": "decided"}
-    assert [Gate(Tagged(), then()).compares for then in (Words, Pairs, Lengths)] == [
-        False,
-        True,
-        True,
-    ]
+    compares = [Gate(Tagged(), then()).compares for then in (Words, Pairs, Lengths)]
+    assert compares == [False, True, True]
 
 
 def test_a_part_that_could_score_nothing_is_said_before_anything_is_asked() -> None:
@@ -180,20 +173,14 @@ def test_what_is_saved_is_counted_in_the_results_in_the_run_and_in_its_folder(
     reward, control = sure(), RunControl()
     samples = [make_sample("x", "<a> x y", unique_id=str(n)) for n in range(20)]
     done = reward.evaluate_batch(samples, control=control, max_workers=4)
-    assert reward.savings(done) == {
-        "Tagged": Savings(40, 0),
-        "small": Savings(20, 20),
-        "large": Savings(20, 20),
-    }
+    saved = {"Tagged": Savings(40, 0), "small": Savings(20, 20), "large": Savings(20, 20)}
+    assert reward.savings(done) == saved
     assert reward.savings(done)["large"].share == 0.5 and Savings(0, 0).share == 0.0
     assert control.skipped_by_gate == 40
-    gate, control = (
-        Gate(Tagged(), PointJudge(llm=FakeLLM(reply=longest)), otherwise=0.0),
-        RunControl(),
-    )
-    samples = [
-        make_sample(f"<a> {n}" if n % 4 == 0 else f"{n}", unique_id=str(n)) for n in range(40)
-    ]
+    gate = Gate(Tagged(), PointJudge(llm=FakeLLM(reply=longest)), otherwise=0.0)
+    control = RunControl()
+    texts = [f"<a> {n}" if n % 4 == 0 else f"{n}" for n in range(40)]
+    samples = [make_sample(text, unique_id=str(n)) for n, text in enumerate(texts)]
     done = gate.evaluate_batch(samples, control=control, run_dir=str(tmp_path / "run"))
     assert control.calls == 10
     assert control.skipped_by_gate == 30, "the judge behind a gate is asked about what passes alone"
@@ -204,14 +191,10 @@ def test_what_is_saved_is_counted_in_the_results_in_the_run_and_in_its_folder(
 
 def test_steps_count_as_the_one_score_of_their_output_and_hooks_reach_the_parts() -> None:
     sample = make_sample("<a>")
-    sample.output[0].steps = [
-        sample.output[0].answer.model_copy(),
-        sample.output[0].answer.model_copy(),
-    ]
+    sample.output[0].steps = [sample.output[0].answer.model_copy() for _ in "ab"]
     assert scores(WeightedSum([Tagged(), Steps()]).evaluate(sample)) == [1.5]
-    assert scores(Gate(Tagged(), Words()).evaluate(make_sample("<a>"), hooks={"bonus": 2.0})) == [
-        3.0
-    ]
+    gate = Gate(Tagged(), Words())
+    assert scores(gate.evaluate(make_sample("<a>"), hooks={"bonus": 2.0})) == [3.0]
 
 
 def test_another_part_or_setting_is_another_reward() -> None:

@@ -185,10 +185,8 @@ def test_what_a_second_look_found_and_asked_is_in_the_folder_of_its_run(
     judged = partial(through, door, samples=samples, **options)
     found = judged(reward=OnlyOnce())[-1].output[0].answer.reward
     assert (found.score, found.issues) == (0.0, [])
-    records = [
-        orjson.loads(line)
-        for line in (tmp_path / "run" / "results.jsonl").read_bytes().splitlines()
-    ]
+    lines = (tmp_path / "run" / "results.jsonl").read_bytes().splitlines()
+    records = [orjson.loads(line) for line in lines]
     last = {record["key"]: record["status"] for record in records}
     assert list(last.values()) == ["scored"] * 9
     summary = orjson.loads((tmp_path / "run" / "summary.json").read_bytes())
