@@ -238,11 +238,9 @@ class Places(BaseGrader):
 def test_a_judge_that_ranks_sees_the_candidates_in_an_order_of_id_and_seed() -> None:
     for seed in range(6):
         for unique_id in ("s", "t", "s"):
-            found = as_reward(Places(), seed=seed).evaluate(
-                make_sample(*"abcd", unique_id=unique_id)
-            )
-            assert scores(found)["abcd".index(Places.shown[-1][0])] == 1.0
-            assert scores(found).count(1.0) == 1
+            sample = make_sample(*"abcd", unique_id=unique_id)
+            found = scores(as_reward(Places(), seed=seed).evaluate(sample))
+            assert found["abcd".index(Places.shown[-1][0])] == 1.0 and found.count(1.0) == 1
     assert len(set(Places.shown)) > 6 and Places.shown[::3] == Places.shown[2::3]
 
 

@@ -94,11 +94,8 @@ def test_what_the_answer_caused_is_the_worst_score_and_says_so(
 
 
 def test_the_worst_score_is_a_setting_like_any_other() -> None:
-    assert (
-        Raising(worst=-3.0).settings_hash
-        != Raising(worst=-2.0).settings_hash
-        != Raising().settings_hash
-    )
+    rewards = (Raising(worst=-3.0), Raising(worst=-2.0), Raising())
+    assert len({reward.settings_hash for reward in rewards}) == 3
     assert "worst" not in Raising().describe()
     with pytest.raises(ConfigError, match="worst"):
         Closed(worst=7.0)
@@ -130,11 +127,8 @@ def judge(**settings: Any) -> BasePointWiseRubricReward:
 
     def reply(messages: Any) -> str:
         text = str(messages)
-        return (
-            "no verdict"
-            if "TRAP" in text or "HOPELESS" in text
-            else "<reason>fine</reason><score>7</score>"
-        )
+        lost = "TRAP" in text or "HOPELESS" in text
+        return "no verdict" if lost else "<reason>fine</reason><score>7</score>"
 
     return BasePointWiseRubricReward(llm=FakeLLM(reply=reply), repair_attempts=0, **settings)
 
@@ -185,11 +179,8 @@ def test_what_is_the_answers_own_doing_is_not_told_as_failed(
     samples = [sample_of("q", text, reference="1") for text in ("nonsense", "more of it", "0.5")]
     reward = reward_function(score_range=(0.0, 1.0))(brittle).reward()
     options = RunOptions(blame="probe", control=(control := RunControl()))
-    done = (
-        list(reward.evaluate_stream(samples, options=options))
-        if streamed
-        else reward.evaluate_batch(samples, options=options)
-    )
+    judged = reward.evaluate_stream if streamed else reward.evaluate_batch
+    done = list(judged(samples, options=options))
     assert len(done) == 3 and control.progress.failed == 0 and warned == []
     hopeless = [sample_of("q", "nonsense", reference="as bad")]
     another = reward_function(score_range=(0.0, 1.0))(brittle).reward()
@@ -204,27 +195,19 @@ def numeric(response: str) -> float:
 
 
 def test_blame_means_the_same_for_graders(tmp_path: Path) -> None:
-    asking = LLMGrader(
-        name="read",
-        model=judge().llm,
-        prompt="{{response}}",
-        score_range=(0, 10),
-        repair_attempts=0,
-    )
+    how: dict[str, Any] = {"score_range": (0, 10), "repair_attempts": 0}
+    asking = LLMGrader(name="read", model=judge().llm, prompt="{{response}}", **how)
     counting = FunctionGrader(numeric, score_range=(0.0, 1.0))
     rows = [{"response": text, "reference_response": "1"} for text in ("TRAP", "0.5")]
     for grader, scores in ((asking, [0.0, 7.0]), (counting, [0.0, 0.5])):
-        how: dict[str, Any] = {"blame": "probe"}
+        how = {"blame": "probe"}
         found = [
             *grader.evaluate_batch(rows, **how),
             *(grader.evaluate(row, options=RunOptions(**how)) for row in rows),
         ]
-        found += GradingRunner({"x": grader}, show_progress=False).run(
-            rows, run_dir=tmp_path / grader.name, **how
-        )["x"]
-        found += GradingRunner({"x": grader}, show_progress=False).run(
-            rows, run_dir=tmp_path / grader.name, **how
-        )["x"]
+        for _ in range(2):
+            runner = GradingRunner({"x": grader}, show_progress=False)
+            found += runner.run(rows, run_dir=tmp_path / grader.name, **how)["x"]
         assert [getattr(each, "score", None) for each in found] == scores * 4
         assert not grader.evaluate_batch(rows)[0].ok
 

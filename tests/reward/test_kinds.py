@@ -126,9 +126,8 @@ def test_what_a_reward_returns_is_a_score_or_a_reason_alone_and_beside_others(wh
         said = found.output[0].answer.reward
         has_score = isinstance(expected, float)
         assert (said.score, bool(said)) == (expected if has_score else None, has_score)
-        assert [(issue.status, issue.reason) for issue in said.issues] == (
-            [] if has_score else [expected]
-        )
+        told = [(issue.status, issue.reason) for issue in said.issues]
+        assert told == ([] if has_score else [expected])
         assert all(issue.name == "plain" and issue.message for issue in said.issues)
         assert scores(found)[1:] in ([], [1.0]), "the neighbour is scored"
     assert alone == sample_of("q", what).model_copy(update={"created_at": alone.created_at})
@@ -139,14 +138,11 @@ def test_a_rule_on_one_answer_is_written_in_one_go_as_step_by_step() -> None:
     earlier, twice = Plain(name="earlier").evaluate(fresh[0]), Plain().evaluate(fresh[0])
     given = [*fresh, *fresh, earlier, twice, sample_of("q")]
     batch = Plain().evaluate_batch(given)
-    assert [sample.model_dump() for sample in batch] == [
-        Plain().evaluate(sample).model_dump() for sample in given
-    ]
+    alone = [Plain().evaluate(sample).model_dump() for sample in given]
+    assert [sample.model_dump() for sample in batch] == alone
     same = list(GIVES).index("the same object")
-    assert (
-        batch[same].output[0].answer.reward.details
-        is not batch[same + len(GIVES)].output[0].answer.reward.details
-    )
+    one, other = (batch[at].output[0].answer.reward for at in (same, same + len(GIVES)))
+    assert one.details is not other.details
 
 
 def test_a_mistake_of_the_caller_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,10 +191,8 @@ def test_best_of_n_keeps_the_best_first(kind: type[r.Rule], n: int, kept: str) -
 
 
 def test_best_of_n_never_chooses_what_has_no_score() -> None:
-    reward, sample = (
-        RewardRegistry.create("accuracy"),
-        make_sample("41", "42", "42", reference="42"),
-    )
+    reward = RewardRegistry.create("accuracy")
+    sample = make_sample("41", "42", "42", reference="42")
     sample.output[1].answer.label = {}
     assert scores(reward.best_of_n(sample, n=3)) == [1.0, 0.0]
     with pytest.raises(Unscored, match="accuracy gave none of the 2 outputs a score"):
