@@ -230,11 +230,8 @@ def test_a_quoted_attack_changes_no_verdict(kind: str, form: str, language: str)
         for sample in reward.evaluate_batch(samples)
     ]
     expected = [2.0] if alone else [1.0, 0.0]
-    assert [
-        (s.output[-1].answer.text, got)
-        for s, got in zip(samples, found, strict=True)
-        if got != expected
-    ] == []
+    pairs = zip(samples, found, strict=True)
+    assert [s.output[-1].answer.text for s, got in pairs if got != expected] == []
 
 
 def reading(template: type[BasePromptTemplate], tag: str, reply: str) -> int | None:
@@ -273,10 +270,8 @@ def test_a_sloppy_judge_is_not_read_rather_than_misread(sloppy: str) -> None:
 
 def traced(folder: Path, reward: BaseRubricReward, sample: DataSample) -> list[dict[str, Any]]:
     reward.evaluate_batch([sample], run_dir=str(folder / "run"), trace=True)
-    return [
-        json.loads(line)
-        for line in (folder / "run" / "trace.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
+    lines = (folder / "run" / "trace.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
 
 
 def pointwise(reply: Any) -> BasePointWiseRubricReward:
@@ -285,19 +280,13 @@ def pointwise(reply: Any) -> BasePointWiseRubricReward:
 
 def test_a_trace_keeps_every_judgement_with_its_place(tmp_path: Path) -> None:
     sample, reply = make_sample("a", "b", unique_id="s-1"), "<reason>good</reason><best>1</best>"
-    entries = traced(
-        tmp_path, BasePairWiseRubricReward(name="judge", llm=FakeLLM(reply=reply)), sample
-    )
+    pairwise = BasePairWiseRubricReward(name="judge", llm=FakeLLM(reply=reply))
+    entries = traced(tmp_path, pairwise, sample)
     assert {tuple(entry["place"]) for entry in entries} == {(0, 1), (1, 0)}
+    known = {"id": "s-1", "sample_key": sample.sample_key, "reward": "judge", "attempt": 1}
+    known |= {"status": "scored", "reply": reply, "problem": "", "finish_reason": "stop"}
     for entry in entries:
-        known = {
-            "id": "s-1",
-            "sample_key": sample.sample_key,
-            "reward": "judge",
-            "attempt": 1,
-            "status": "scored",
-        }
-        known |= {"reply": reply, "problem": "", "cached": False, "finish_reason": "stop"}
+        assert not entry["cached"]
         assert {key: entry[key] for key in known} == known
         assert [message["role"] for message in entry["prompt"]] == ["system", "user"]
         assert entry["tokens"] == {"input": entry["tokens"]["input"], "output": 9}
@@ -307,45 +296,31 @@ def test_a_trace_keeps_every_judgement_with_its_place(tmp_path: Path) -> None:
     assert sorted(traced(tmp_path / "list", listwise, sample)[0]["place"]) == [0, 1]
 
 
-def test_an_unreadable_reply_is_kept_with_every_attempt(
-    tmp_path: Path,
-) -> None:
-    entries = traced(
-        tmp_path,
-        pointwise("no idea 你"),
-        make_sample("the key is sk-abcdefghijklmnop", unique_id="s-1"),
-    )
-    assert [(entry["attempt"], entry["status"]) for entry in entries] == [
-        (1, "unscored"),
-        (2, "unscored"),
-    ]
+def test_an_unreadable_reply_is_kept_with_every_attempt(tmp_path: Path) -> None:
+    sample = make_sample("the key is sk-abcdefghijklmnop", unique_id="s-1")
+    entries = traced(tmp_path, pointwise("no idea 你"), sample)
+    told = [(entry["attempt"], entry["status"]) for entry in entries]
+    assert told == [(1, "unscored"), (2, "unscored")]
     assert all(entry["reply"] == "no idea 你" and entry["problem"] for entry in entries)
     assert "abcdefghijklmnop" not in json.dumps(entries)
 
 
 def test_a_trace_torn_by_a_kill_goes_on_and_without_trace_nothing_is_kept(tmp_path: Path) -> None:
-    assert (
-        len(traced(tmp_path, pointwise("<score>3</score>"), make_sample("a", unique_id="s-1"))) == 1
-    )
+    reward = pointwise("<score>3</score>")
+    assert len(traced(tmp_path, reward, make_sample("a", unique_id="s-1"))) == 1
     path = tmp_path / "run" / "trace.jsonl"
     path.write_bytes(path.read_bytes() + b'{"id": "s-')
-    again = traced(tmp_path, pointwise("<score>3</score>"), make_sample("b", unique_id="s-2"))
+    again = traced(tmp_path, reward, make_sample("b", unique_id="s-2"))
     assert [entry["id"] for entry in again] == ["s-1", "s-2"]
-    pointwise("<score>3</score>").evaluate_batch(
-        [make_sample("a")], run_dir=str(tmp_path / "other")
-    )
+    reward.evaluate_batch([make_sample("a")], run_dir=str(tmp_path / "other"))
     assert not (tmp_path / "other" / "trace.jsonl").exists()
 
 
 def test_secrets_are_masked_and_texts_cleaned_and_bounded_wherever_they_are_kept(
     tmp_path: Path,
 ) -> None:
-    (issue,) = (
-        pointwise("I rather like it.\x1b[2J key sk-abcdefghijklmnop " + "x" * 5000)
-        .evaluate(make_sample("a"))
-        .output[0]
-        .answer.reward.issues
-    )
+    reply = "I rather like it.\x1b[2J key sk-abcdefghijklmnop " + "x" * 5000
+    [issue] = pointwise(reply).evaluate(make_sample("a")).output[0].answer.reward.issues
     assert "I rather like it." in issue.message and len(issue.message) < 400
     assert "abcdefghijklmnop" not in issue.message and "\x1b" not in issue.message
 
@@ -354,9 +329,8 @@ def test_secrets_are_masked_and_texts_cleaned_and_bounded_wherever_they_are_kept
 
     (scored,) = pointwise(broken).evaluate_batch([make_sample("a")], run_dir=tmp_path, trace=True)
     assert "sk-***" in scored.output[0].answer.reward.issues[0].message
-    assert not [
-        f for f in tmp_path.iterdir() if "abcdefghijklmnop" in f.read_text(encoding="utf-8")
-    ]
+    for file in tmp_path.iterdir():
+        assert "abcdefghijklmnop" not in file.read_text(encoding="utf-8")
 
 
 class Answering(FakeLLM):
@@ -380,9 +354,8 @@ class Answering(FakeLLM):
 def test_a_run_says_at_its_end_that_another_model_answered(
     kind: str, asked: str, named: str, same: bool, warned: list[str]
 ) -> None:
-    judge = Answering(
-        model=asked, named=named, reply="<reason>r</reason><score>4</score><best>1</best>"
-    )
+    reply = "<reason>r</reason><score>4</score><best>1</best>"
+    judge = Answering(model=asked, named=named, reply=reply)
     sample = make_sample("a", "b")
     sample.output[0].steps = [Step(content="s")]
     KINDS[kind][0](name="judge", llm=judge, channel="text").evaluate_batch([sample, sample])

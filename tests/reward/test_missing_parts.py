@@ -99,13 +99,12 @@ SETTINGS: list[dict[str, Any]] = [{}, {"on_error": "skip"}, {"on_error": 0.5}, {
 ALWAYS_NORMALISED = (aggregators.GatedAggregator, aggregators.GeometricMeanAggregator)
 
 
+PRODUCT = [*product(AGGREGATORS, SETTINGS)]
+
+
 @pytest.mark.parametrize(
     ("kind", "settings"),
-    [
-        (k, s)
-        for k, s in product(AGGREGATORS, SETTINGS)
-        if not (k in ALWAYS_NORMALISED and "normalize" in s)
-    ],
+    [(k, s) for k, s in PRODUCT if not (k in ALWAYS_NORMALISED and "normalize" in s)],
 )
 def test_the_order_of_columns_changes_nothing_in_any_aggregator(
     kind: type[aggregators.BaseAggregator], settings: Mapping[str, Any]
@@ -115,22 +114,13 @@ def test_the_order_of_columns_changes_nothing_in_any_aggregator(
         lost = {name: GraderError.of(name, why) for name, why in (("a", one), ("b", other))}
         for scores in ([], ["good"], ["good", "poor"], ["rank"]):
             row = {"gate": SCORES["gate"], **lost, **{name: SCORES[name] for name in scores}}
-            found = [
-                made(dict(columns))
-                for columns in (
-                    row.items(),
-                    [*row.items()][::-1],
-                    sorted(row.items(), reverse=True),
-                )
-            ]
+            orders = ([*row.items()], [*row.items()][::-1], sorted(row.items(), reverse=True))
+            found = [made(dict(columns)) for columns in orders]
             assert told(found[0]) == told(found[1]) == told(found[2]), (one, other)
             if not settings and "rank" not in scores:
                 why = deciding([one, other])
-                assert told(found[0])[:3] == (
-                    "failed" if why.status == "failed" else "unscored",
-                    why.code,
-                    why.cause,
-                )
+                status = "failed" if why.status == "failed" else "unscored"
+                assert told(found[0])[:3] == (status, why.code, why.cause)
 
 
 def test_a_fault_of_the_combination_is_not_laid_on_a_part_that_was_skipped() -> None:

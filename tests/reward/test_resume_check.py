@@ -73,8 +73,9 @@ def signed(kind: type[BaseReward]) -> type[BaseReward]:
     return type(f"Signed{kind.__name__}", (SignedHook if kind.judged else Signed, kind), {})
 
 
-KINDS = [*map(signed, (r.Rule, r.AsyncRule, r.ListRule, r.PairRule, r.StepRule))]
-KINDS += map(signed, (r.PointJudge, r.ListJudge, r.PairJudge, r.StepJudge))
+PLAIN: list[type[BaseReward]] = [r.Rule, r.AsyncRule, r.ListRule, r.PairRule, r.StepRule]
+PLAIN += [r.PointJudge, r.ListJudge, r.PairJudge, r.StepJudge]
+KINDS = [signed(kind) for kind in PLAIN]
 RULE = KINDS[0]
 
 
