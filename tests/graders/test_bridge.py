@@ -44,7 +44,6 @@ from rm_gallery.core.graders.bridge import (
     as_reward,
     sample_of,
 )
-from rm_gallery.core.graders.common import RelevanceGrader
 from rm_gallery.core.graders.strategy import AverageGrader, VotingGrader
 from rm_gallery.core.runner.aggregator import WeightedSumAggregator
 from rm_gallery.core.runner.grading_runner import build_reward
@@ -79,7 +78,7 @@ def test_a_grader_is_a_reward_in_its_own_range_and_direction() -> None:
 
 
 def test_a_grader_takes_samples_wherever_a_reward_does() -> None:
-    grader: Any = RelevanceGrader(model=JUDGE)
+    grader: Any = GraderRegistry.create("relevance", model=JUDGE)
     sample = make_sample("bad", "good", unique_id="s")
     for given in (sample, sample.model_dump(exclude_none=True, mode="json")):
         assert scores(grader.evaluate(given)) == [1.0, 5.0]
@@ -87,7 +86,7 @@ def test_a_grader_takes_samples_wherever_a_reward_does() -> None:
     assert grader.best_of_n(sample).output[0].answer.text == "good"
     assert scores(asyncio.run(grader.async_evaluate(sample))) == [1.0, 5.0]
     assert scores(WeightedSum({"one": grader}, {"one": 2.0}).evaluate(sample)) == [2.0, 10.0]
-    strict = RelevanceGrader(model=JUDGE, threshold=4.0)
+    strict = GraderRegistry.create("relevance", model=JUDGE, threshold=4.0)
     assert scores(Gate(strict, "length_penalty", otherwise=-1.0).evaluate(sample))[0] == -1.0
     # a function of a field of that name takes rows
     row: Any = FunctionGrader(lambda output: float(len(output))).evaluate({"output": ["a"]})
@@ -95,7 +94,7 @@ def test_a_grader_takes_samples_wherever_a_reward_does() -> None:
 
 
 def test_a_grader_is_called_with_its_fields() -> None:
-    grader = RelevanceGrader(model=JUDGE)
+    grader = GraderRegistry.create("relevance", model=JUDGE)
     called: Any = grader(query="q", response="good")
     assert isinstance(called, GraderScore) and called.score == 5.0
     rows: list[Any] = [
@@ -114,7 +113,7 @@ def raising(error: Exception) -> Callable[..., float]:
 
 
 @pytest.mark.parametrize(("grader", "issue"), [
-    (RelevanceGrader(model=FakeLLM(reply="I cannot say.")), ("unscored", "parse")),
+    (GraderRegistry.create("relevance", model=FakeLLM(reply="I cannot say.")), ("unscored", "parse")),
     (FunctionGrader(lambda response: 5.0), ("failed", "undeclared_range")),
     (FunctionGrader(lambda response: 5.0, score_range=(0, 1)), ("failed", "invalid_result")),
     (FunctionGrader(lambda response: GraderRank(rank=[1])), ("failed", "invalid_result")),
@@ -383,7 +382,9 @@ WRAPPED: dict[str, Callable[[BaseGrader], BaseGrader]] = {
 def wrapped(kind: str, url: str = "http://127.0.0.1:9/v1", **settings: Any) -> BaseGrader:
     judge = OpenaiLLM("judge", base_url=url, max_attempts=1, max_outage=1.0)
     return WRAPPED[kind](
-        RelevanceGrader(model=judge, channel="text", repair_attempts=0, **settings)
+        GraderRegistry.create(
+            "relevance", model=judge, channel="text", repair_attempts=0, **settings
+        )
     )
 
 
@@ -430,7 +431,7 @@ def test_identity_tells_what_is_inside_apart() -> None:
 
 
 def test_what_a_judge_costs_is_known_through_strategies_and_bridges() -> None:
-    relevant = RelevanceGrader(model=FakeLLM(reply="<score>3</score>"))
+    relevant = GraderRegistry.create("relevance", model=FakeLLM(reply="<score>3</score>"))
     for grader in (
         relevant,
         AverageGrader(relevant),

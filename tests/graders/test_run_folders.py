@@ -19,6 +19,7 @@ from rm_gallery import (
     FunctionGrader,
     GraderConfig,
     GraderRank,
+    GraderRegistry,
     GraderScore,
     GradingRunner,
     LLMGrader,
@@ -29,7 +30,6 @@ from rm_gallery import (
 from rm_gallery.core.engine.folder import read_trace
 from rm_gallery.core.graders.base import GraderResult
 from rm_gallery.core.graders.bridge import as_grader, as_reward
-from rm_gallery.core.graders.common import CorrectnessGrader, RelevanceGrader
 from rm_gallery.core.runner.aggregator import WeightedSumAggregator
 from tests.support.samples import make_sample, scores
 
@@ -177,8 +177,8 @@ def test_a_damaged_record_is_judged_again(tmp_path: Path) -> None:
 def test_a_trace_names_the_row_also_behind_a_strategy_and_in_a_reward(tmp_path: Path) -> None:
     model = FakeLLM(reply=lambda prompt: "<reason>so</reason><score>4</score>")
     graders = {
-        "relevance": RelevanceGrader(model=model),
-        "twice": GraderConfig(CorrectnessGrader(model=model), repeat=2),
+        "relevance": GraderRegistry.create("relevance", model=model),
+        "twice": GraderConfig(GraderRegistry.create("correctness", model=model), repeat=2),
         "reward": as_grader(
             "base_helpfulness_pointwise", llm=FakeLLM(reply=lambda prompt: "<score>4</score>")
         ),

@@ -33,7 +33,6 @@ from rm_gallery import (
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.graders.base import GraderResult
 from rm_gallery.core.graders.bridge import as_grader
-from rm_gallery.core.graders.common import CorrectnessGrader
 from rm_gallery.core.runner.aggregator import (
     CallableAggregator,
     WeightedSumAggregator,
@@ -242,7 +241,7 @@ def test_an_error_may_raise_or_stand_for_a_number_that_says_so() -> None:
 
 def test_a_repeat_asks_anew_and_keeps_the_spread() -> None:
     replies = iter(["<score>1</score>", "<score>5</score>", "<score>3</score>"])
-    grader = CorrectnessGrader(model=FakeLLM(reply=lambda prompt: next(replies)))
+    grader = GraderRegistry.create("correctness", model=FakeLLM(reply=lambda prompt: next(replies)))
     control = RunControl()
     rows = [{"query": "q", "response": "r"}]
     (found,) = runner(GraderConfig(grader, repeat=3)).run(rows, control=control)["g0"]
@@ -259,7 +258,7 @@ def test_settings_may_name_the_judge() -> None:
 @pytest.mark.parametrize("on_error", [3.0, "none"])
 def test_rows_the_run_did_not_get_to_never_get_the_number_of_the_policy(on_error: Any) -> None:
     llm = FakeLLM(reply='{"score": 4, "reason": "so"}')
-    config = GraderConfig(CorrectnessGrader(model=llm), on_error=on_error)
+    config = GraderConfig(GraderRegistry.create("correctness", model=llm), on_error=on_error)
     average = WeightedSumAggregator("average", on_error="skip" if on_error == "none" else 3.0)
     runner = GradingRunner({"right": config}, aggregators=average)
     rows = [{"query": f"q{k}", "response": "r", "reference_response": "r"} for k in range(12)]
