@@ -49,6 +49,10 @@ class ToolUseHTTPGrader(BaseGrader):
 class Grader(BaseGrader): ...
 
 
+POSITIONAL = FunctionGrader(lambda response, /: 1.0)
+"""For `tests/golden/refusals`, whose lines are made with the names of this module."""
+
+
 def test_a_function_is_a_grader_and_stays_a_function() -> None:
     assert words.name == "counted"
     assert words.description == "How many words."
