@@ -193,17 +193,14 @@ def test_unannotated_attributes_are_class_variables_or_new_defaults() -> None:
         3,
         {"a": 1.0},
     ) and "FACTS" not in Plain.model_fields
-    assert [scores(kind().evaluate(make_sample("a", "b"))) for kind in (Plain, More)] == [
-        [1.0, 0.0],
-        [0.0, 2.0],
-    ]
+    for kind, wanted in ((Plain, [1.0, 0.0]), (More, [0.0, 2.0])):
+        assert scores(kind().evaluate(make_sample("a", "b"))) == wanted
     assert Unnamed().name == "Unnamed"
     assert pickle.loads(pickle.dumps(Plain(name="other"))).name == "other"
     other = OwnRubrics.model_validate({"principles": "other"})
     assert (OwnRubrics().principles, other.rubrics) == (["mine"], ["other"]), "under either name"
-    assert scores(
-        OwnTemplate(llm=FakeLLM(reply="<score>3</score>")).evaluate(make_sample("x"))
-    ) == [3.0]
+    judge = OwnTemplate(llm=FakeLLM(reply="<score>3</score>"))
+    assert scores(judge.evaluate(make_sample("x"))) == [3.0]
 
 
 @pytest.mark.parametrize("given", [(1, 0), (0.5, 0.5), (0, math.nan), (1,), ("0", 1)])
