@@ -8,11 +8,8 @@ from typing import Any
 from rm_gallery import BaseGrader, GraderRegistry, RewardRegistry
 
 PNG = {"base64": base64.b64encode(b"not really a picture").decode(), "format": "png"}
-CALL = {
-    "id": "1",
-    "type": "function",
-    "function": {"name": "weather", "arguments": '{"city": "Oslo"}'},
-}
+WEATHER = {"name": "weather", "arguments": '{"city": "Oslo"}'}
+CALL = {"id": "1", "type": "function", "function": WEATHER}
 MESSAGES = [
     {"role": "user", "content": "[[messages]]"},
     {"role": "assistant", "content": None, "tool_calls": [CALL]},
@@ -25,12 +22,10 @@ def search(text: str) -> list[str]:
     return [f"a page of {len(text)} words"]
 
 
+TWO: list[Any] = ["It is short.", {"criterion": "It is rude.", "points": -1}]
 SPECIAL: dict[str, dict[str, Any]] = {
     "checklist": {"criteria": ["It is short.", {"criterion": "It is rude.", "weight": -1}]},
-    "healthbench": {
-        "criteria": ["It is short.", {"criterion": "It is rude.", "points": -1}],
-        "max_criteria": 2,
-    },
+    "healthbench": {"criteria": TWO, "max_criteria": 2},
     "search_correctness": {"search": search},
 }
 """Settings that a grader cannot do without."""

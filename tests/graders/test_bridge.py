@@ -46,7 +46,6 @@ from rm_gallery.core.graders.bridge import (
     as_reward,
     sample_of,
 )
-from rm_gallery.core.graders.common import RelevanceGrader
 from rm_gallery.core.graders.strategy import AverageGrader, TournamentGrader, VotingGrader
 from rm_gallery.core.runner.aggregator import WeightedSumAggregator
 from rm_gallery.core.runner.grading_runner import build_reward
@@ -66,34 +65,22 @@ JUDGE = FakeLLM(reply=verdict)
 
 
 def test_a_grader_is_a_reward_in_its_own_range_and_direction() -> None:
-    for reward in (
-        RewardRegistry.create("grader:relevance", llm=JUDGE),
-        as_reward("relevance", llm=JUDGE),
-    ):
+    registered = RewardRegistry.create("grader:relevance", llm=JUDGE)
+    for reward in (registered, as_reward("relevance", llm=JUDGE)):
         found = reward.evaluate(make_sample("good", "bad"))
-        assert isinstance(reward, BaseGrader) and (reward.kind, reward.score_range) == (
-            "pointwise",
-            (1.0, 5.0),
-        )
-        assert (
-            scores(found) == [5.0, 1.0] and found.output[0].answer.reward.details[0].reason == "so"
-        )
-        assert (
-            reward.normalized(4.0) == 0.75
-            and pickle.loads(pickle.dumps(reward)).describe() == reward.describe()
-        )
+        assert isinstance(reward, BaseGrader)
+        assert (reward.kind, reward.score_range) == ("pointwise", (1.0, 5.0))
+        assert scores(found) == [5.0, 1.0]
+        assert found.output[0].answer.reward.details[0].reason == "so"
+        assert reward.normalized(4.0) == 0.75
+        assert pickle.loads(pickle.dumps(reward)).describe() == reward.describe()
     settings = {"max_workers": 3, "deadline": 5.0, "name": "mine", "threshold": 2.0}
     made: Any = RewardRegistry.create("grader:relevance", llm=JUDGE, **settings)
-    assert (made.max_workers, made.deadline, made.name, made.threshold) == (
-        3,
-        5.0,
-        "mine",
-        2.0,
-    )
+    assert {name: getattr(made, name) for name in settings} == settings
 
 
 def test_a_grader_takes_samples_wherever_a_reward_does() -> None:
-    grader: Any = RelevanceGrader(model=JUDGE)
+    grader: Any = GraderRegistry.create("relevance", model=JUDGE)
     sample = make_sample("bad", "good", unique_id="s")
     for given in (sample, sample.model_dump(exclude_none=True, mode="json")):
         assert scores(grader.evaluate(given)) == [1.0, 5.0]
@@ -101,7 +88,7 @@ def test_a_grader_takes_samples_wherever_a_reward_does() -> None:
     assert grader.best_of_n(sample).output[0].answer.text == "good"
     assert scores(asyncio.run(grader.async_evaluate(sample))) == [1.0, 5.0]
     assert scores(WeightedSum({"one": grader}, {"one": 2.0}).evaluate(sample)) == [2.0, 10.0]
-    strict = RelevanceGrader(model=JUDGE, threshold=4.0)
+    strict = GraderRegistry.create("relevance", model=JUDGE, threshold=4.0)
     assert scores(Gate(strict, "length_penalty", otherwise=-1.0).evaluate(sample))[0] == -1.0
     # a function of a field of that name takes rows
     row: Any = FunctionGrader(lambda output: float(len(output))).evaluate({"output": ["a"]})
@@ -179,7 +166,7 @@ def test_a_row_may_have_a_column_output_and_async_doors_take_samples() -> None:
 
 
 def test_a_grader_is_called_with_its_fields() -> None:
-    grader = RelevanceGrader(model=JUDGE)
+    grader = GraderRegistry.create("relevance", model=JUDGE)
     called: Any = grader(query="q", response="good")
     assert isinstance(called, GraderScore) and called.score == 5.0
     rows: list[Any] = [
@@ -197,18 +184,15 @@ def raising(error: Exception) -> Callable[..., float]:
     return give
 
 
-@pytest.mark.parametrize(
-    ("grader", "issue"),
-    [
-        (RelevanceGrader(model=FakeLLM(reply="I cannot say.")), ("unscored", "parse")),
-        (FunctionGrader(lambda response: 5.0), ("failed", "undeclared_range")),
-        (FunctionGrader(lambda response: 5.0, score_range=(0, 1)), ("failed", "invalid_result")),
-        (FunctionGrader(lambda response: GraderRank(rank=[1])), ("failed", "invalid_result")),
-        (FunctionGrader(raising(Unscored("no", reason="empty"))), ("unscored", "empty")),
-        (FunctionGrader(raising(OSError("no"))), ("failed", "error")),
-        (FunctionGrader(lambda absent: 1.0), ("failed", "missing_field")),
-    ],
-)
+@pytest.mark.parametrize(("grader", "issue"), [
+    (GraderRegistry.create("relevance", model=FakeLLM(reply="I cannot say.")), ("unscored", "parse")),
+    (FunctionGrader(lambda response: 5.0), ("failed", "undeclared_range")),
+    (FunctionGrader(lambda response: 5.0, score_range=(0, 1)), ("failed", "invalid_result")),
+    (FunctionGrader(lambda response: GraderRank(rank=[1])), ("failed", "invalid_result")),
+    (FunctionGrader(raising(Unscored("no", reason="empty"))), ("unscored", "empty")),
+    (FunctionGrader(raising(OSError("no"))), ("failed", "error")),
+    (FunctionGrader(lambda absent: 1.0), ("failed", "missing_field")),
+])  # fmt: skip
 def test_what_a_grader_could_not_grade_keeps_its_reason_as_a_reward(
     grader: BaseGrader, issue: tuple[str, str]
 ) -> None:
@@ -220,19 +204,12 @@ def fields(**given: Any) -> dict[str, Any]:
 
 
 def test_a_grader_sees_of_a_sample_the_fields_it_asks_for() -> None:
-    sample = make_sample(
-        "a",
-        query="q",
-        reference="r",
-        metadata={"extra": 7, "history": ["own"], "query": "no", "response": "no"},
-    )
+    columns = {"extra": 7, "history": ["own"], "query": "no", "response": "no"}
+    sample = make_sample("a", query="q", reference="r", metadata=columns)
     sample.input[0].additional_kwargs["context"] = "c"
-    step = {
-        "role": "assistant",
-        "content": "",
-        "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}],
-    }
-    sample.output[0].answer = Step.model_validate({**step, "label": {"reference": "r"}})
+    calls = [{"function": {"name": "f", "arguments": "{}"}}]
+    step = {"role": "assistant", "content": "", "tool_calls": calls, "label": {"reference": "r"}}
+    sample.output[0].answer = Step.model_validate(step)
     names = "query instruction response responses context reference_response tool_calls extra history absent".split()
 
     class Seen(FunctionGrader):
@@ -262,9 +239,8 @@ def test_a_trajectory_is_graded_with_its_steps_as_a_reward() -> None:
     assert said == sorted(said)
     wanted = [{"name": "weather", "arguments": {"city": "Oslo"}}]
     sample.metadata = {"reference_tool_calls": wanted}
-    assert scores(RewardRegistry.create("grader:tool_call_sequence_match").evaluate(sample)) == [
-        1.0
-    ]
+    matching = RewardRegistry.create("grader:tool_call_sequence_match")
+    assert scores(matching.evaluate(sample)) == [1.0]
 
 
 def test_every_grader_makes_a_reward_class_that_says_what_it_is() -> None:
@@ -304,22 +280,15 @@ def test_a_grader_that_ranks_is_a_listwise_reward_and_benchmarks_take_graders(
     GraderRegistry.list()
     monkeypatch.setitem(GraderRegistry._classes, "longest_first", LongestFirst)
     reward = RewardRegistry.create("grader:longest_first")
-    assert (
-        isinstance(reward, LongestFirst)
-        and RewardRegistry.get("grader:longest_first").kind == "listwise"
-    )
+    assert isinstance(reward, LongestFirst)
+    assert RewardRegistry.get("grader:longest_first").kind == "listwise"
     assert scores(reward.evaluate(make_sample("aa", "a", "aaa", "aa"))) == [0.5, 0.0, 1.0, 0.5]
     pairs = [make_sample("good", "bad", chosen=0, unique_id=f"p{n}") for n in range(4)]
-    cases: list[tuple[str, dict[str, Any]]] = [
-        ("grader:relevance", {"llm": JUDGE}),
-        ("grader:longest_first", {}),
-    ]
-    for name, given in cases:
+    cases: dict[str, Any] = {"grader:relevance": {"llm": JUDGE}, "grader:longest_first": {}}
+    for name, given in cases.items():
         report = evaluate(name, pairs, **given)
         assert (report.n, report.n_scored, report.score) == (4, 4, 1.0)
-    with pytest.raises(
-        ConfigError, match="grader:relevance is judged by a model and none is named"
-    ):
+    with pytest.raises(ConfigError, match="relevance is judged by a model and none is named"):
         evaluate("grader:relevance", pairs)
     with pytest.raises(ConfigError, match="grader:json_validator calls no model"):
         evaluate("grader:json_validator", pairs, llm="some")
@@ -340,13 +309,9 @@ class Places(BaseGrader):
 def test_a_judge_that_ranks_sees_the_candidates_in_an_order_of_id_and_seed() -> None:
     for seed in range(6):
         for unique_id in ("s", "t", "s"):
-            found = as_reward(Places(), seed=seed).evaluate(
-                make_sample(*"abcd", unique_id=unique_id)
-            )
-            assert (
-                scores(found)["abcd".index(Places.shown[-1][0])] == 1.0
-                and scores(found).count(1.0) == 1
-            )
+            sample = make_sample(*"abcd", unique_id=unique_id)
+            found = scores(as_reward(Places(), seed=seed).evaluate(sample))
+            assert found["abcd".index(Places.shown[-1][0])] == 1.0 and found.count(1.0) == 1
     assert len(set(Places.shown)) > 6 and Places.shown[::3] == Places.shown[2::3]
 
 
@@ -357,12 +322,10 @@ def test_a_reward_is_a_grader_with_the_same_score_and_back() -> None:
         ({"response": "a", "query": "q"}, None),
     ):
         found: Any = as_grader(reward).evaluate(row)
-        assert (found.score if found.ok else None) == expected and scores(
-            reward.evaluate(sample_of(row))
-        ) == [expected]
-    assert (
-        as_reward(as_grader(reward)) is reward and as_grader(as_grader(reward)).name == reward.name
-    )
+        assert (found.score if found.ok else None) == expected
+        assert scores(reward.evaluate(sample_of(row))) == [expected]
+    assert as_reward(as_grader(reward)) is reward
+    assert as_grader(as_grader(reward)).name == reward.name
     kind = FunctionGrader(longest)
     assert as_grader(as_reward(kind)) is kind
 
@@ -425,16 +388,12 @@ def test_a_reward_sees_of_a_row_what_is_there_and_a_column_without_a_value_is_no
     assert first.output[0].answer.label == {"tests": ["t"], "own": 1, "reference": "column"}
     assert (first.unique_id, first.metadata) == ("7", {"m": 1, "tests": ["t"]})
     assert (first.input[0].text, first.input[0].additional_kwargs) == ("q", {"context": "c"})
-    assert (second.reference(), second.input[0].text, second.output[0].steps) == (
-        "label",
-        "m",
-        None,
-    )
-    assert (third.input[0].text, third.output[0].answer.text, third.output[0].answer.label) == (
-        "",
-        "5",
-        None,
-    )
+    assert second.reference() == "label"
+    assert second.input[0].text == "m"
+    assert second.output[0].steps is None
+    assert third.input[0].text == ""
+    assert third.output[0].answer.text == "5"
+    assert third.output[0].answer.label is None
     judge = Listening(reply="<score>3</score>")
     grader = as_grader("base_helpfulness_pointwise", llm=judge)
     assert "*" not in grader.inputs and grader.evaluate({"response": "r", "secret": "QSECRETQ"}).ok
@@ -444,28 +403,24 @@ def test_a_reward_sees_of_a_row_what_is_there_and_a_column_without_a_value_is_no
 ROWS = [{"id": f"r{n}", "query": f"q{n}", "response": f"a{n}"} for n in range(4)]
 
 
+def fields_of(sample: DataSample) -> dict[str, str]:
+    return {"query": sample.query_text(), "response": sample.output[0].answer.text}
+
+
 class PlainReward(BasePointWiseReward):
     """Asks a grader from plain code."""
 
     grader: Any = None
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
-        return scored(
-            self.name,
-            self.grader.evaluate(
-                query=sample.query_text(), response=sample.output[0].answer.text
-            ).score,
-        )
+        return scored(self.name, self.grader.evaluate(fields_of(sample)).score)
 
 
 class AsyncReward(PlainReward):
     """Asks a grader from async code."""
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
-        found = await self.grader.aevaluate(
-            query=sample.query_text(), response=sample.output[0].answer.text
-        )
-        return scored(self.name, found.score)
+        return scored(self.name, (await self.grader.aevaluate(fields_of(sample))).score)
 
 
 class PlainGrader(BaseGrader):
@@ -499,7 +454,9 @@ WRAPPED: dict[str, Callable[[BaseGrader], BaseGrader]] = {
 def wrapped(kind: str, url: str = "http://127.0.0.1:9/v1", **settings: Any) -> BaseGrader:
     judge = OpenaiLLM("judge", base_url=url, max_attempts=1, max_outage=1.0)
     return WRAPPED[kind](
-        RelevanceGrader(model=judge, channel="text", repair_attempts=0, **settings)
+        GraderRegistry.create(
+            "relevance", model=judge, channel="text", repair_attempts=0, **settings
+        )
     )
 
 
@@ -538,43 +495,33 @@ def test_the_same_scores_calls_budget_and_aggregate_however_it_is_wrapped(kind: 
 
 def test_identity_tells_what_is_inside_apart() -> None:
     hashes = {kind: wrapped(kind).settings_hash for kind in WRAPPED}
-    assert hashes == {kind: wrapped(kind).settings_hash for kind in WRAPPED} and len(
-        set(hashes.values())
-    ) == len(WRAPPED)
+    assert hashes == {kind: wrapped(kind).settings_hash for kind in WRAPPED}
+    assert len(set(hashes.values())) == len(WRAPPED)
     assert not set(hashes.values()) & {
         wrapped(kind, language="zh").settings_hash for kind in WRAPPED
     }
 
 
 def test_what_a_judge_costs_is_known_through_strategies_and_bridges() -> None:
-    relevant = RelevanceGrader(model=FakeLLM(reply="<score>3</score>"))
+    relevant = GraderRegistry.create("relevance", model=FakeLLM(reply="<score>3</score>"))
     for grader in (
         relevant,
         AverageGrader(relevant),
         AverageGrader(as_grader(as_reward(relevant))),
     ):
         reward = build_reward(grader)  # as evaluate and audit take it, without as_reward
-        assert (
-            judge_of(reward) == ("fake", "fake:fake") and prepare(reward, limit=1).cost().calls > 0
-        )
+        assert judge_of(reward) == ("fake", "fake:fake")
+        assert prepare(reward, limit=1).cost().calls > 0
     assert prepare("served:http://127.0.0.1:9", limit=1).cost().calls > 0
     assert prepare("length_baseline", limit=1).cost().calls == 0
 
 
 @pytest.mark.long("hostile texts")
 def test_graders_are_listed() -> None:
-    listed = {
-        entry["name"].removeprefix("grader:"): entry
-        for entry in json.loads(command("list", "--graders", "--json").out)
-    }
+    entries = json.loads(command("list", "--graders", "--json").out)
+    listed = {entry["name"].removeprefix("grader:"): entry for entry in entries}
     assert set(listed) == set(GraderRegistry.list()) - set(RewardRegistry.list())
-    relevance = listed["relevance"]
-    assert (relevance["task"], relevance["score_range"], relevance["needs"]) == (
-        "graders/common",
-        [1.0, 5.0],
-        ["llm"],
-    )
-    assert (
-        command("list", "--graders", "--task", "rag").out.count("context_") >= 2
-        and "agent (" in command("list").out
-    )
+    said = {key: listed["relevance"][key] for key in ("task", "score_range", "needs")}
+    assert said == {"task": "graders/common", "score_range": [1.0, 5.0], "needs": ["llm"]}
+    assert command("list", "--graders", "--task", "rag").out.count("context_") >= 2
+    assert "agent (" in command("list").out

@@ -35,18 +35,12 @@ server = judge_fixture("fixed:<reason>fine</reason><score>4</score>")
 
 
 def write(folder: Path, more: str = "", config: str = CONFIG) -> list[str]:
-    rows = []
+    rows: list[dict[str, Any]] = []
     for n in range(12):
-        asked = {
-            "id": f"r{n}",
-            "query": f"q{n // 2}",
-            "response": str(n) if n % 3 else "no",
-            "gold": str(n),
-        }
-        rows.append({**asked, "ok": "pass" if n % 3 else "fail", "human": 1 + n % 5})
-    (folder / "rows.jsonl").write_text(
-        "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
-    )
+        said, ok = (str(n), "pass") if n % 3 else ("no", "fail")
+        asked = {"id": f"r{n}", "query": f"q{n // 2}", "response": said, "gold": str(n)}
+        rows.append({**asked, "ok": ok, "human": 1 + n % 5})
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "graders.yaml").write_text(config.format(more=more), encoding="utf-8")
     return ["grade", str(folder / "graders.yaml"), str(folder / "rows.jsonl")]
 
@@ -58,24 +52,15 @@ def test_a_limit_draws_by_the_seed_and_an_export_has_what_was_drawn(tmp_path: Pa
         table = tmp_path / "table.jsonl"
         done = command(*arguments, "--limit", "5", "--seed", seed, "--export", str(table))
         assert done.code == 0, done.err
-        drawn.append(
-            [json.loads(line)["id"] for line in table.read_text(encoding="utf-8").splitlines()]
-        )
+        drawn.append([json.loads(line)["id"] for line in table.read_text().splitlines()])
     assert len(drawn[0]) == 5 and drawn[0] == drawn[1] != drawn[2]
     assert drawn[0] != [f"r{n}" for n in range(5)]
 
 
 def test_a_run_with_its_figures_and_its_page(server: JudgeServer, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    arguments = [
-        *write(tmp_path),
-        "--base-url",
-        server.base_url,
-        "--out",
-        str(run),
-        "--trace",
-        "--no-cache",
-    ]
+    arguments = [*write(tmp_path), "--base-url", server.base_url, "--out", str(run)]
+    arguments += ["--trace", "--no-cache"]
     done = command(*arguments, "--json")
     assert done.code == 0, done.err
     found = json.loads(done.out)
@@ -129,16 +114,11 @@ def test_ranks_and_lower_is_better(tmp_path: Path) -> None:
         "lower": FunctionGrader(lower, higher_is_better=False, threshold=0.2),
         "first": FunctionGrader(first, mode="listwise"),
     }
-    report = grade(
-        GradingRunner(graders, show_progress=False),
-        rows,
-        labels={"lower": "bad"},
-        run_dir=str(tmp_path),
-    )
+    runner = GradingRunner(graders, show_progress=False)
+    report = grade(runner, rows, labels={"lower": "bad"}, run_dir=str(tmp_path))
     validation = report.extra["validation"]["lower"]
-    assert (validation["accuracy"], validation["threshold"]) == (1.0, 0.2) and validation[
-        "spearman"
-    ] > 0.8
+    assert (validation["accuracy"], validation["threshold"]) == (1.0, 0.2)
+    assert validation["spearman"] > 0.8
     assert (report.by_subset["first"].n_scored, report.by_subset["first"].score) == (8, None)
     assert report.score == pytest.approx(0.35)
 

@@ -79,14 +79,8 @@ def test_a_rubric_says_the_same_in_both_languages_and_a_sentence_for_each_level(
     assert len(rubric.texts("en").rubrics) == len(rubric.texts("zh").rubrics)
 
 
-WRONG = [
-    "I would say it is fine.",
-    "",
-    "{",
-    "<score></score>",
-    "<score>999</score>",
-    "<score>nan</score>",
-]
+WRONG = ["I would say it is fine.", "", "{"]
+WRONG += [f"<score>{told}</score>" for told in ("", "999", "nan")]
 
 
 def broken(prompt: str) -> str:
@@ -154,19 +148,16 @@ OTHER = (1, "unsupported")
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if "claims" in fields_of(n)])
-@pytest.mark.parametrize(
-    ("replies", "verdict"),
-    [
-        ([(ONE, TWO)], "supported"),
-        ([(ONE, TWO, ONE)], "supported"),
-        ([(ONE, OTHER, TWO), (ONE,)], "supported"),
-        ([(ONE, TWO, OTHER), (OTHER, TWO)], "unsupported"),
-        ([(ONE, OTHER, ONE, TWO), (ONE, TWO)], "supported"),
-        ([(ONE, OTHER, TWO), (OTHER, ONE)], None),
-        ([(ONE, OTHER, TWO), (TWO,)], None),
-        ([(TWO,), (ONE, OTHER)], None),
-    ],
-)
+@pytest.mark.parametrize(("replies", "verdict"), [
+    ([(ONE, TWO)], "supported"),
+    ([(ONE, TWO, ONE)], "supported"),
+    ([(ONE, OTHER, TWO), (ONE,)], "supported"),
+    ([(ONE, TWO, OTHER), (OTHER, TWO)], "unsupported"),
+    ([(ONE, OTHER, ONE, TWO), (ONE, TWO)], "supported"),
+    ([(ONE, OTHER, TWO), (OTHER, ONE)], None),
+    ([(ONE, OTHER, TWO), (TWO,)], None),
+    ([(TWO,), (ONE, OTHER)], None),
+])  # fmt: skip
 def test_two_verdicts_on_one_sentence_are_none_and_asked_for_once_more(
     name: str, replies: list[tuple[tuple[int, str], ...]], verdict: str | None
 ) -> None:
@@ -252,27 +243,15 @@ def test_a_criterion_of_a_row_is_one_line_of_the_prompt() -> None:
 def test_lists_of_a_frame_from_parquet_reach_the_judge_as_lists(tmp_path: Path) -> None:
     import pandas as pd
 
-    row = {
-        "query": None,
-        "response": "r",
-        "criteria": ["It is short.", "It is kind."],
-        "messages": MESSAGES,
-    }
-    pd.DataFrame([row, {**row, "query": "q"}]).to_parquet(tmp_path / "rows.parquet")
+    row = {"query": None, "response": "r", "messages": MESSAGES, "criteria": ["Short.", "Kind."]}
+    path = tmp_path / "rows.parquet"
+    pd.DataFrame([row, {**row, "query": "q"}]).to_parquet(path)
     judge = Listening(reply="<reason>r</reason><c1>yes</c1><c2>no</c2><score>2</score>")
-    graders = {
-        name: GraderRegistry.create(name, model=judge)
-        for name in ("checklist", "trajectory_accuracy")
-    }
-    found = GradingRunner(graders, show_progress=False).run(
-        pd.read_parquet(tmp_path / "rows.parquet")
-    )
-    assert [getattr(result, "score", None) for name in graders for result in found[name]] == [
-        0.5,
-        0.5,
-        2,
-        2,
-    ]
+    names = ("checklist", "trajectory_accuracy")
+    graders = {name: GraderRegistry.create(name, model=judge) for name in names}
+    found = GradingRunner(graders, show_progress=False).run(pd.read_parquet(path))
+    given = [getattr(result, "score", None) for name in graders for result in found[name]]
+    assert given == [0.5, 0.5, 2, 2]
     assert sum("[assistant]" in prompt and "weather" in prompt for prompt in judge.prompts) == 2
     assert not any("None" in prompt or "nan" in prompt.lower().split() for prompt in judge.prompts)
 
@@ -335,51 +314,34 @@ def test_an_endpoint_that_takes_a_schema_is_asked_by_one() -> None:
         found = grader.evaluate_batch(rows(20))
         requests = server.recent_requests(50)
     assert {getattr(result, "score", None) for result in found} == {4.0} and len(requests) == 20
-    properties = {
-        "reason": {"type": "string"},
-        "score": {"type": "integer", "enum": [1, 2, 3, 4, 5]},
+    score = {"type": "integer", "enum": [1, 2, 3, 4, 5]}
+    schema: dict[str, Any] = {"type": "object", "required": ["reason", "score"]}
+    schema |= {"properties": {"reason": {"type": "string"}, "score": score}}
+    verdict = {
+        "name": "verdict",
+        "strict": True,
+        "schema": {**schema, "additionalProperties": False},
     }
-    schema: dict[str, Any] = {
-        "type": "object",
-        "properties": properties,
-        "required": ["reason", "score"],
-    }
-    schema["additionalProperties"] = False
-    asked = {
-        "type": "json_schema",
-        "json_schema": {"name": "verdict", "strict": True, "schema": schema},
-    }
-    assert requests[0]["body"]["response_format"] == asked
+    asked = requests[0]["body"]["response_format"]
+    assert asked == {"type": "json_schema", "json_schema": verdict}
 
 
 def test_a_judged_reward_is_asked_by_a_schema_as_a_grader_is_and_again_in_the_same_form() -> None:
-    judge = Choosy(reply='{"reason": "so", "score": 4}')
+    judge, unread = Choosy(reply='{"reason": "so", "score": 4}'), Choosy(reply="no verdict")
+
+    def made(llm: Choosy, channel: Any) -> BasePointWiseRubricReward:
+        return BasePointWiseRubricReward(name="mine", llm=llm, channel=channel)
+
     for channel in ("auto", "schema", "text"):
-        reward = BasePointWiseRubricReward.model_validate(
-            {"name": "mine", "llm": judge, "channel": channel}
-        )
-        assert scores(reward.evaluate(make_sample(f"answer {channel}"))) == [4.0]
+        assert scores(made(judge, channel).evaluate(make_sample(f"answer {channel}"))) == [4.0]
     assert judge.by_schema == [True, True, False]
-    assert [
-        "one JSON object" in payload["messages"][0]["content"] for payload in judge.asked
-    ] == judge.by_schema
-    unread = Choosy(reply="no verdict")
-    BasePointWiseRubricReward(name="mine", llm=unread, channel="schema").evaluate(
-        make_sample("an answer")
-    )
-    assert [turn["content"].count("JSON object") for turn in unread.asked[-1]["messages"]] == [
-        1,
-        0,
-        0,
-        1,
-    ]
-    told = [
-        BasePointWiseRubricReward(llm=judge, channel=given).describe().get("channel")
-        for given in ("auto", "text")
-    ]
-    assert told == [None, "text"], (
-        "another channel is another run; runs that are older than it go on"
-    )
+    first = [payload["messages"][0]["content"] for payload in judge.asked]
+    assert ["one JSON object" in text for text in first] == judge.by_schema
+    made(unread, "schema").evaluate(make_sample("an answer"))
+    told = [turn["content"].count("JSON object") for turn in unread.asked[-1]["messages"]]
+    assert told == [1, 0, 0, 1]
+    told = [made(judge, given).describe().get("channel") for given in ("auto", "text")]
+    assert told == [None, "text"], "another channel is another run; older runs go on"
 
 
 @pytest.mark.parametrize("status", [400, 404, 415, 422, 501])
@@ -387,9 +349,8 @@ def test_one_that_refuses_it_is_asked_without_once_and_for_all(status: int) -> N
     judge, control = Choosy(reply="<score>3</score>", error=refused(status)), RunControl()
     found = make("relevance", judge).evaluate_batch(rows(12), control=control)
     assert {getattr(result, "score", None) for result in found} == {3.0}
-    assert (sum(judge.by_schema), len(judge.asked)) == (1, 13), (
-        "one call found out, the others waited for it"
-    )
+    assert sum(judge.by_schema) == 1
+    assert len(judge.asked) == 13, "one call found out, the others waited for it"
     assert ["tools" in payload for payload in judge.asked] == [False, True] + 11 * [False], (
         "nor does it know tools, and it says nothing"
     )
@@ -398,9 +359,8 @@ def test_one_that_refuses_it_is_asked_without_once_and_for_all(status: int) -> N
         "what is said outright is done"
     )
     other = Choosy(reply="<score>2</score>", model="larger")
-    assert make("relevance", other).evaluate(PAIR).ok and other.by_schema == [True], (
-        "another model is asked itself"
-    )
+    assert make("relevance", other).evaluate(PAIR).ok
+    assert other.by_schema == [True], "another model is asked itself"
 
 
 @pytest.mark.parametrize(
@@ -431,7 +391,6 @@ def test_a_first_call_that_hangs_costs_the_others_nothing() -> None:
         rows(12), max_workers=4, deadline=2.5
     )
     reasons = [getattr(result, "error_type", "") for result in found]
-    assert reasons[0] == "deadline" and {*reasons[1:4]} <= {"deadline", ""}, (
-        "those that waited run out of time at most"
-    )
+    assert reasons[0] == "deadline"
+    assert {*reasons[1:4]} <= {"deadline", ""}, "those that waited run out of time at most"
     assert reasons[4:] == [""] * 8

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,8 +18,8 @@ from rm_gallery import (
     FakeLLM,
     FunctionGrader,
     GraderConfig,
-    GraderError,
     GraderRank,
+    GraderRegistry,
     GraderScore,
     GradingRunner,
     LLMGrader,
@@ -28,11 +27,9 @@ from rm_gallery import (
     Unscored,
     WeightedSum,
 )
-from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.folder import read_trace
 from rm_gallery.core.graders.base import GraderResult
 from rm_gallery.core.graders.bridge import as_grader, as_reward
-from rm_gallery.core.graders.common import CorrectnessGrader, RelevanceGrader
 from rm_gallery.core.runner.aggregator import WeightedSumAggregator
 from tests.support.samples import make_sample, scores
 
@@ -101,10 +98,8 @@ def test_the_same_run_continues_and_only_what_failed_is_judged_again(tmp_path: P
     assert CALLS == {"length": 6, "fragile": 8}
     summary = json.loads((tmp_path / "run" / "summary.json").read_bytes())
     assert summary["samples"]["reused"] == 6
-    statuses = [
-        json.loads(line)["status"]
-        for line in (tmp_path / "run" / "results.jsonl").read_bytes().splitlines()
-    ]
+    lines = (tmp_path / "run" / "results.jsonl").read_bytes().splitlines()
+    statuses = [json.loads(line)["status"] for line in lines]
     assert Counter(statuses) == {"scored": 5, "failed": 2, "unscored": 1}
 
 
@@ -117,13 +112,10 @@ def test_ranks_equal_rows_and_odd_metadata_come_back(tmp_path: Path) -> None:
     assert len(first["ranking"]) == 3
 
 
-@pytest.mark.parametrize(
-    ("other", "said"),
-    [
-        ({"other": length}, "graders"),
-        ({"length": FunctionGrader(length, score_range=(0, 5))}, "score_range"),
-    ],
-)
+@pytest.mark.parametrize(("other", "said"), [
+    ({"other": length}, "graders"),
+    ({"length": FunctionGrader(length, score_range=(0, 5))}, "score_range"),
+])  # fmt: skip
 def test_another_run_in_the_folder_is_refused_with_the_difference(
     other: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
@@ -136,12 +128,10 @@ def test_another_run_in_the_folder_is_refused_with_the_difference(
 
 def test_what_a_grader_reads_makes_a_row_and_no_other_column_does(tmp_path: Path) -> None:
     def graded(rows: list[dict[str, Any]], response: str) -> list[float]:
-        config = {
-            "length": GraderConfig(
-                FunctionGrader(length), mapper=lambda row: {"response": row[response]}
-            )
-        }
-        return [r.score for r in runner(tmp_path, config).run(rows)["length"]]  # type: ignore[attr-defined]
+        mapped = GraderConfig(
+            FunctionGrader(length), mapper=lambda row: {"response": row[response]}
+        )
+        return [r.score for r in runner(tmp_path, {"length": mapped}).run(rows)["length"]]  # type: ignore[attr-defined]
 
     first = graded(ROWS, "query")
     assert graded([{**row, "more": 1} for row in ROWS], "query") == first and CALLS == {"length": 6}
@@ -184,31 +174,11 @@ def test_a_damaged_record_is_judged_again(tmp_path: Path) -> None:
     assert plain(made.run(ROWS)) == plain(expected) and CALLS == {"length": 6 + 4}
 
 
-CONTROL: list[RunControl] = []
-
-
-async def stopping(query: str) -> float:
-    CALLS["stopping"] += 1
-    if CALLS["stopping"] == 2:
-        CONTROL[-1].stop("that will do")
-    return 1.0
-
-
-def test_what_was_not_begun_leaves_no_record(tmp_path: Path) -> None:
-    CONTROL.append(RunControl())
-    found = runner(tmp_path, {"stopping": stopping}, max_concurrency=1).run(
-        ROWS, control=CONTROL[-1]
-    )["stopping"]
-    assert all(r.error_type == "stopped" for r in found if isinstance(r, GraderError))
-    kept = len((tmp_path / "results.jsonl").read_bytes().splitlines())
-    assert kept == sum(result.ok for result in found) == CALLS["stopping"] < len(ROWS)
-
-
 def test_a_trace_names_the_row_also_behind_a_strategy_and_in_a_reward(tmp_path: Path) -> None:
     model = FakeLLM(reply=lambda prompt: "<reason>so</reason><score>4</score>")
     graders = {
-        "relevance": RelevanceGrader(model=model),
-        "twice": GraderConfig(CorrectnessGrader(model=model), repeat=2),
+        "relevance": GraderRegistry.create("relevance", model=model),
+        "twice": GraderConfig(GraderRegistry.create("correctness", model=model), repeat=2),
         "reward": as_grader(
             "base_helpfulness_pointwise", llm=FakeLLM(reply=lambda prompt: "<score>4</score>")
         ),
@@ -224,12 +194,8 @@ def test_a_trace_names_the_row_also_behind_a_strategy_and_in_a_reward(tmp_path: 
 
 
 def test_a_single_grader_keeps_its_batch_too(tmp_path: Path) -> None:
-    grader = FunctionGrader(length)
-    first = grader.evaluate_batch(ROWS, run_dir=tmp_path)
-    again = grader.evaluate_batch(ROWS, run_dir=tmp_path)
-    assert CALLS == {"length": 6}
-    assert [r.score for r in first] == [r.score for r in again]
-    assert not math.isnan(again[0].score)
+    first, again = (FunctionGrader(length).evaluate_batch(ROWS, run_dir=tmp_path) for _ in "ab")
+    assert CALLS == {"length": 6} and [r.score for r in first] == [r.score for r in again]
 
 
 ASKED = [{"id": f"r{n}", "query": f"q{n}", "response": "a b"} for n in range(6)]

@@ -33,8 +33,6 @@ from rm_gallery import (
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.graders.base import GraderResult
 from rm_gallery.core.graders.bridge import as_grader
-from rm_gallery.core.graders.common import CorrectnessGrader
-from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.runner.aggregator import (
     CallableAggregator,
     WeightedSumAggregator,
@@ -74,13 +72,8 @@ def test_every_kind_of_data_set_gives_the_same_results_in_row_order(tmp_path: Pa
     for dataset in (ROWS, iter(ROWS), jsonl, str(parquet), pd.DataFrame(ROWS)):
         assert scores(runner(length).run(dataset)) == [0.0, 0.1, 0.2, 0.3, 0.4]
     assert runner(length, aggregators=WeightedSumAggregator("all")).run([]) == {"g0": [], "all": []}
-    gaps = pd.DataFrame(
-        {
-            "text": ["a", pd.NA, float("nan")],
-            "number": [1.5, float("nan"), 2.0],
-            "list": [[1], {"k": [2]}, None],
-        }
-    )
+    nan, lists = float("nan"), [[1], {"k": [2]}, None]
+    gaps = pd.DataFrame({"text": ["a", pd.NA, nan], "number": [1.5, nan, 2.0], "list": lists})
     gaps["text"] = gaps["text"].astype(object)
     (*rows,) = rows_of(gaps)
     assert [row["text"] for row in rows] == ["a", None, None] and math.isnan(rows[1]["number"])
@@ -95,10 +88,8 @@ def test_a_patient_grader_is_not_cut_short_by_an_impatient_one() -> None:
     impatient, patient = (
         FunctionGrader(slow, name=name, deadline=limit) for name, limit in (("a", 0.2), ("b", 30.0))
     )
-    found = GradingRunner({"a": impatient, "b": patient}, show_progress=False).run(
-        [{"response": "x"}]
-    )
-    assert found["b"][0].ok, found["b"][0].reason
+    found = runner(impatient, patient).run([{"response": "x"}])
+    assert found["g1"][0].ok, found["g1"][0].reason
 
 
 def test_several_data_sets_come_back_apart() -> None:
@@ -117,10 +108,8 @@ def test_aggregators_are_one_several_or_a_function_and_never_hide_what_is_missin
     found = runner(length, aggregators=aggregators).run([{"response": "xxxxx"}, {}])
     (column,) = [name for name in found if name != "g0"]
     named = isinstance(aggregators, (WeightedSumAggregator, list))
-    assert (column, getattr(found[column][0], "score", None)) == (
-        "r" if named else "aggregate",
-        0.5,
-    )
+    assert column == ("r" if named else "aggregate")
+    assert getattr(found[column][0], "score", None) == 0.5
     assert found[column][1].ok is not named
 
 
@@ -132,9 +121,9 @@ def test_a_grader_that_fails_does_not_change_the_scale_of_its_row(
         return 0.25 if len(response) < 5 else 1 / 0
 
     stars = FunctionGrader(lambda response: 4, name="stars", score_range=(1, 5))
-    found = runner(stars, short, aggregators=WeightedSumAggregator("r", on_error=on_error)).run(
-        [{"response": "x"}, {"response": "long answer"}]
-    )
+    rows = [{"response": "x"}, {"response": "long answer"}]
+    combined = WeightedSumAggregator("r", on_error=on_error)
+    found = runner(stars, short, aggregators=combined).run(rows)
     assert [getattr(result, "range", None) for result in found["r"]] == [(0.0, 1.0)] * 2
     assert scores(found, "r") == pytest.approx(expected)
     # a number on the scale of what is combined, which is none of [0, 1]
@@ -154,11 +143,9 @@ def test_a_score_passes_in_its_own_direction(higher: bool, passed: list[bool]) -
     assert [score.normalized for score in made] == (
         [0.25, 0.5, 0.75] if higher else [0.75, 0.5, 0.25]
     )
-    for broken in (
-        GraderScore(score=1),
-        GraderScore(score=1, range=(0, None)),
-        GraderScore(score=1, range=(1, 1)),
-    ):
+    unbounded: list[dict[str, Any]] = [{}, {"range": (0, None)}, {"range": (1, 1)}]
+    for given in unbounded:
+        broken = GraderScore(score=1, **given)
         with pytest.raises(ConfigError, match="no two bounds"):
             broken.normalized  # noqa: B018
         with pytest.raises(ConfigError, match="no threshold"):
@@ -190,14 +177,8 @@ def seen(query: str, response: str, reference_response: str = "none") -> dict[st
     return {"score": 1.0, "seen": [query, response, reference_response]}
 
 
-ROW = {
-    "query": "q",
-    "response": "r",
-    "gold": "g",
-    "a": {"b": [{"c": "deep"}, "last"]},
-    "a.b": "flat",
-    "extra": 1,
-}
+ROW: dict[str, Any] = {"query": "q", "response": "r", "gold": "g", "a.b": "flat", "extra": 1}
+ROW |= {"a": {"b": [{"c": "deep"}, "last"]}}
 
 
 class Odd(BaseGrader):
@@ -239,9 +220,8 @@ def test_rows(path: Path) -> None:
 
 
 def test_configs_of_every_form_and_one_broken_row_that_costs_no_other() -> None:
-    found = runner((FunctionGrader(length), {"response": "query"}), {"grader": length}, length).run(
-        ROWS[:1]
-    )
+    mapped = (FunctionGrader(length), {"response": "query"})
+    found = runner(mapped, {"grader": length}, length).run(ROWS[:1])
     assert (scores(found, "g0"), scores(found, "g1"), scores(found, "g2")) == ([0.2], [0.0], [0.0])
     rows = [{"value": 0.1}, {"value": ValueError("no")}, {}, {"value": 0.3}]
     assert [result.ok for result in runner(Odd()).run(rows)["g0"]] == [True, False, False, True]
@@ -261,16 +241,12 @@ def test_an_error_may_raise_or_stand_for_a_number_that_says_so() -> None:
 
 def test_a_repeat_asks_anew_and_keeps_the_spread() -> None:
     replies = iter(["<score>1</score>", "<score>5</score>", "<score>3</score>"])
-    grader = CorrectnessGrader(model=FakeLLM(reply=lambda prompt: next(replies)))
+    grader = GraderRegistry.create("correctness", model=FakeLLM(reply=lambda prompt: next(replies)))
     control = RunControl()
-    (found,) = runner(GraderConfig(grader, repeat=3)).run(
-        [{"query": "q", "response": "r"}], control=control
-    )["g0"]
-    assert isinstance(found, GraderScore) and (
-        found.score,
-        found.metadata["std"],
-        control.calls,
-    ) == (3.0, 2.0, 3)
+    rows = [{"query": "q", "response": "r"}]
+    (found,) = runner(GraderConfig(grader, repeat=3)).run(rows, control=control)["g0"]
+    assert isinstance(found, GraderScore) and control.calls == 3
+    assert (found.score, found.metadata["std"]) == (3.0, 2.0)
 
 
 def test_settings_may_name_the_judge() -> None:
@@ -282,7 +258,7 @@ def test_settings_may_name_the_judge() -> None:
 @pytest.mark.parametrize("on_error", [3.0, "none"])
 def test_rows_the_run_did_not_get_to_never_get_the_number_of_the_policy(on_error: Any) -> None:
     llm = FakeLLM(reply='{"score": 4, "reason": "so"}')
-    config = GraderConfig(CorrectnessGrader(model=llm), on_error=on_error)
+    config = GraderConfig(GraderRegistry.create("correctness", model=llm), on_error=on_error)
     average = WeightedSumAggregator("average", on_error="skip" if on_error == "none" else 3.0)
     runner = GradingRunner({"right": config}, aggregators=average)
     rows = [{"query": f"q{k}", "response": "r", "reference_response": "r"} for k in range(12)]
@@ -330,7 +306,8 @@ def test_functions_under_rule_and_reward_function_are_the_rewards_they_are(
     def short_too(messages: Any, **kwargs: Any) -> float:
         return 0.25
 
-    sample, row = sample_of("q", "<think>so</think>4"), {"response": "<think>so</think>4"}
+    text = "<think>so</think>4"
+    sample, row = make_sample(text), {"response": text}
     for function, score in ((short_so, 1.0), (short_too, 0.25)):
         [result] = GradingRunner({"g": function}).run([row])["g"]
         assert isinstance(result, GraderScore) and result.score == score

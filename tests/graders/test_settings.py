@@ -42,12 +42,8 @@ GIVEN = json.loads((Path(__file__).parent / "settings.json").read_text(encoding=
 ANOTHER = FakeLLM(reply="<score>3</score><best>2</best>", model="another")
 VALUES: dict[str, list[Any]] = {
     **GIVEN["values"],
-    **{
-        "model": [ANOTHER],
-        "llm": [ANOTHER],
-        "search": [other_search],
-        "template": [BestTemplate, NumberTemplate],
-    },
+    **{"model": [ANOTHER], "llm": [ANOTHER], "search": [other_search]},
+    "template": [BestTemplate, NumberTemplate],
 }
 """Values other than the default, for fields whose annotation does not name them all."""
 BESIDE: dict[str, list[dict[str, Any]]] = GIVEN["beside"]

@@ -8,9 +8,8 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from rm_gallery import Budget, GraderScore, OpenaiLLM, evaluate
+from rm_gallery import Budget, GraderRegistry, GraderScore, OpenaiLLM, evaluate
 from rm_gallery.core.graders.bridge import as_reward
-from rm_gallery.core.graders.common import RelevanceGrader
 from rm_gallery.core.graders.strategy import (
     AverageGrader,
     VotingGrader,
@@ -30,20 +29,21 @@ def test_votes_inside_an_average_are_calls_of_their_own_kept_apart_in_the_cache(
         [f"<score>{score}</score>" for score in (1, 2, 3, 4)], in_process=True
     ) as server:
         llm = OpenaiLLM("judge", base_url=server.base_url, seed=7)
-        grader = AverageGrader(VotingGrader(RelevanceGrader(model=llm), n=2), n=2)
+        grader = AverageGrader(
+            VotingGrader(GraderRegistry.create("relevance", model=llm), n=2), n=2
+        )
         first, again = grader.evaluate(ROW), grader.evaluate(ROW)
         assert server.stats()["requests"] == 4, "asked again, all come from the cache"
         assert len({request["body"]["seed"] for request in server.recent_requests()}) == 4
         grader.evaluate_batch([ROW], repeat=1)
         assert server.stats()["requests"] == 8, "another repeat is another question"
         assert len({request["body"]["seed"] for request in server.recent_requests(9)}) == 8
-    assert (
-        isinstance(first, GraderScore)
-        and isinstance(again, GraderScore)
-        and first.score == again.score
-    )
+    assert isinstance(first, GraderScore)
+    assert isinstance(again, GraderScore)
+    assert first.score == again.score
     voted = VotingGrader(
-        RelevanceGrader(model=Listening(reply="<score>3</score>")), tie_break=highest
+        GraderRegistry.create("relevance", model=Listening(reply="<score>3</score>")),
+        tie_break=highest,
     )
     assert pickle.loads(pickle.dumps(voted)).settings_hash == voted.settings_hash
 
@@ -57,7 +57,9 @@ def test_votes_cut_short_by_a_budget_or_an_outage_are_owed_again(tmp_path: Path)
         llm = OpenaiLLM(
             "judge", base_url=server.base_url, max_attempts=1, max_outage=0.5, cache=False
         )
-        reward = as_reward(VotingGrader(RelevanceGrader(model=llm, channel="text"), n=3))
+        reward = as_reward(
+            VotingGrader(GraderRegistry.create("relevance", model=llm, channel="text"), n=3)
+        )
         for calls, fault in ((7, {}), (100, {"always": 500, "sticky": True}), (200, {})):
             server.set(faults=fault)
             report = evaluate(

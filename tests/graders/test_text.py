@@ -92,9 +92,8 @@ def test_every_measure_finds_equal_texts_equal_and_an_empty_one_unlike(
     algorithm: str, text: str
 ) -> None:
     assert graded("similarity", text, text, algorithm=algorithm) == 1.0
-    assert (
-        graded("similarity", text.upper(), text, algorithm=algorithm, case_sensitive=False) == 1.0
-    )
+    folded = {"algorithm": algorithm, "case_sensitive": False}
+    assert graded("similarity", text.upper(), text, **folded) == 1.0
     assert graded("similarity", "", text, algorithm=algorithm) == 0.0
     assert graded("similarity", "", "", algorithm=algorithm) == 1.0
 
@@ -106,24 +105,14 @@ def test_every_measure_finds_equal_texts_equal_and_an_empty_one_unlike(
 def test_a_metric_gives_one_number_by_its_name_as_a_reward_and_as_a_grader(
     algorithm: str, reward: str, settings: dict[str, Any]
 ) -> None:
-    texts = [
-        "The Cat sat on a mat.",
-        "the cat sat",
-        "Üniçödé straße naïf",
-        "今天天气很好",
-        "今天天气不好",
-        "mat",
-        "A-1, b_2",
-        "x" * 400,
-    ]
+    texts = ["The Cat sat on a mat.", "the cat sat", "mat", "A-1, b_2", "x" * 400]
+    texts[2:2] = ["Üniçödé straße naïf", "今天天气很好", "今天天气不好"]
     for text, references in product(texts, [[text] for text in texts] + [texts[:2], texts[2:5]]):
         if text not in references:
             sample = make_sample(text, metadata={"reference": references})
             (as_reward,) = RewardRegistry.create(reward, **settings).evaluate(sample).output
-            assert (
-                graded("similarity", text, references, algorithm=algorithm)
-                == as_reward.answer.reward.score
-            )
+            told = graded("similarity", text, references, algorithm=algorithm)
+            assert told == as_reward.answer.reward.score
 
 
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in ("bleu", "chrf")])
@@ -142,20 +131,12 @@ def test_what_takes_for_ever_is_killed_at_the_deadline() -> None:
     interpreter by itself.
     """
     long = " ".join(f"w{i}" for i in range(6000))
-    rows: list[tuple[dict[str, Any], dict[str, str]]] = [
-        (
-            {"algorithm": "regex_match"},
-            {"response": "a" * 40 + "!", "reference_response": "(a+)+$"},
-        ),
-        (
-            {"algorithm": "fuzzy_match", "method": "partial"},
-            {"response": long, "reference_response": long[1:] + "!"},
-        ),
+    cases: list[tuple[str, dict[str, str], str, str]] = [
+        ("string_match", {"algorithm": "regex_match"}, "a" * 40 + "!", "(a+)+$"),
+        ("similarity", {"algorithm": "fuzzy_match", "method": "partial"}, long, long[1:] + "!"),
     ]
-    for settings, row in rows:
-        name = "string_match" if settings["algorithm"] == "regex_match" else "similarity"
-        found = GraderRegistry.create(name, deadline=1.0, **settings).evaluate(row)
-        assert isinstance(found, GraderError) and found.error_type == "deadline"
+    for name, settings, text, reference in cases:
+        assert graded(name, text, reference, deadline=1.0, **settings) == "deadline"
 
 
 def no_word_in_common(text: str) -> float:
@@ -167,13 +148,11 @@ def no_word_in_common(text: str) -> float:
 def alike_steps(text: str) -> Any:
     """Six calls of a tool whose results are the text, but for their ends."""
     call = {"function": {"name": "look", "arguments": "{}"}}
-    turns = [
-        ({"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": f"{text}{i}"})
-        for i in range(6)
-    ]
-    return GraderRegistry.create("trajectory_step_efficiency").evaluate(
-        messages=[turn for pair in turns for turn in pair]
-    )
+    turns: list[dict[str, Any]] = []
+    for i in range(6):
+        turns.append({"role": "assistant", "tool_calls": [call]})
+        turns.append({"role": "tool", "content": f"{text}{i}"})
+    return GraderRegistry.create("trajectory_step_efficiency").evaluate(messages=turns)
 
 
 @pytest.mark.long("hostile texts")
@@ -181,9 +160,8 @@ def test_long_hostile_texts_are_graded_in_passing() -> None:
     """None of these takes time that grows with the square of the text."""
     assert graded("markup_validator", "[" * 900_000, None, markup="yaml") == 0.0
     assert graded("json_validator", "[" * 100_000) == 0.0
-    assert [
-        graded("markup_validator", "[" * n + "]" * n, None, markup="yaml") for n in (200, 201)
-    ] == [1.0, 0.0]
+    for n, wanted in ((200, 1.0), (201, 0.0)):
+        assert graded("markup_validator", "[" * n + "]" * n, None, markup="yaml") == wanted
     assert no_word_in_common("x" * 20_000) == 0.0
     found = alike_steps("abcd" * 120_000)
     assert found.ok and found.metadata["redundant"] == 5

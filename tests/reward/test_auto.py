@@ -19,22 +19,17 @@ SAMPLES = [
 ]
 UNLABELLED = make_sample("a", "b")
 PROPOSED = '<principles>{"Truth": "It is right.", "Tone": "It is polite."}</principles>'
-MERGED = (
-    '```json\n{"Truth": "It is right.", "Care": "It is careful.", "More": "One too many."}\n```'
-)
+THREE = '{"Truth": "It is right.", "Care": "It is careful.", "More": "One too many."}'
+MERGED = f"```json\n{THREE}\n```"
 
 
 def run(
     proposal: Any, merged: str, samples: list[DataSample] = SAMPLES, **settings: Any
 ) -> tuple[dict[str, str], Listening]:
     def reply(question: str) -> str:
-        return (
-            merged
-            if "<proposals " in question
-            else proposal(question)
-            if callable(proposal)
-            else proposal
-        )
+        if "<proposals " in question:
+            return merged
+        return str(proposal(question) if callable(proposal) else proposal)
 
     judge = Listening(reply=reply)
     settings = {"generate_number": 5, "cluster_number": 2, **settings}
@@ -54,9 +49,8 @@ def test_at_most_the_asked_number_comes_back_in_order() -> None:
     assert run(PROPOSED, MERGED, cluster_number=1)[0] == {"Truth": "It is right."}
     _, judge = run(PROPOSED, MERGED, [*SAMPLES, UNLABELLED], generate_number=1)
     merges = [prompt for prompt in judge.prompts if "<proposals " in prompt]
-    assert len(judge.prompts) == 3 * 7 and all(
-        prompt.count("Truth: ") == 6 and "Tone" not in prompt for prompt in merges
-    )
+    assert len(judge.prompts) == 3 * 7
+    assert all(prompt.count("Truth: ") == 6 and "Tone" not in prompt for prompt in merges)
 
 
 def test_the_best_answer_is_named_by_its_place_in_a_seeded_order() -> None:
@@ -71,30 +65,18 @@ def test_the_best_answer_is_named_by_its_place_in_a_seeded_order() -> None:
 
 def test_without_a_merged_list_the_most_frequent_proposals_stand_in() -> None:
     def proposal(question: str) -> str:
-        return (
-            '{"Rare": "Said once."}'
-            if "q0" in question
-            else "no idea"
-            if "q1" in question
-            else PROPOSED
-        )
+        odd = {"q0": '{"Rare": "Said once."}', "q1": "no idea"}
+        return next((odd[query] for query in odd if query in question), PROPOSED)
 
     assert run(proposal, "I cannot say.")[0] == {"Truth": "It is right.", "Tone": "It is polite."}
     assert list(run(proposal, "I cannot say.", cluster_number=3)[0]) == ["Truth", "Tone", "Rare"]
 
 
-@pytest.mark.parametrize(
-    ("samples", "error", "message"),
-    [
-        (
-            SAMPLES,
-            ParseError,
-            "None of 6 replies held a principle; the first says: .*no principles",
-        ),
-        ([UNLABELLED], ConfigError, "None of the 1 samples has a chosen and a rejected"),
-        ([], ConfigError, "0 samples"),
-    ],
-)
+@pytest.mark.parametrize(("samples", "error", "message"), [
+    (SAMPLES, ParseError, "None of 6 replies held a principle; the first says: .*no principles"),
+    ([UNLABELLED], ConfigError, "None of the 1 samples has a chosen and a rejected"),
+    ([], ConfigError, "0 samples"),
+])  # fmt: skip
 def test_failures_are_errors_and_not_an_empty_dict(
     samples: list[DataSample], error: type[Exception], message: str
 ) -> None:

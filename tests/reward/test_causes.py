@@ -32,10 +32,10 @@ from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.graders.bridge import as_grader, as_reward
 from rm_gallery.core.reward.base import BasePointWiseRubricReward
 from rm_gallery.core.reward.outputs import PLAIN, said_of
-from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import BudgetExceeded, Cause, DeadlineExceeded, ScoreError
 from tests.reward.rewards import scored
+from tests.support.samples import make_sample
 
 RAISED: dict[str, tuple[Exception, Cause]] = {
     "an endpoint": (ProviderError("503", kind="transient"), "endpoint"), "a reply": (ParseError("no score"), "judge"),
@@ -69,15 +69,15 @@ def test_an_error_says_who_caused_it_at_every_door(name: str) -> None:
     cause = RAISED[name][1]
     reward = Raising()
     for done in (
-        reward.evaluate(sample_of("q", name)),
-        *reward.evaluate_batch([sample_of("q", name)], max_workers=2),
+        reward.evaluate(make_sample(name)),
+        *reward.evaluate_batch([make_sample(name)], max_workers=2),
     ):
         (issue,) = done.output[0].answer.reward.issues
         assert issue.cause == said_of(reward, done.output[0]).cause == cause
     graded = as_grader(reward).evaluate(query="q", response=name)
     assert isinstance(graded, GraderError) and graded.cause == cause
     back = as_reward(as_grader(reward))
-    assert said_of(back, back.evaluate(sample_of("q", name)).output[0]).cause == cause
+    assert said_of(back, back.evaluate(make_sample(name)).output[0]).cause == cause
 
 
 @pytest.mark.parametrize(
@@ -87,18 +87,15 @@ def test_an_error_says_who_caused_it_at_every_door(name: str) -> None:
 def test_what_the_answer_caused_is_the_worst_score_and_says_so(
     reward: BasePointWiseReward, score: float
 ) -> None:
-    said = reward.evaluate(sample_of("q", "the answer")).output[0].answer.reward
+    said = reward.evaluate(make_sample("the answer")).output[0].answer.reward
     assert (said.score, said.issues, said.details[0].reason) == (score, [], "no code")
     assert said.extra_data[reward.name] == {"caused_by": "answer", "reason": "no_code"}
-    assert reward.evaluate(sample_of("q", "a reply")).output[0].answer.reward.score is None
+    assert reward.evaluate(make_sample("a reply")).output[0].answer.reward.score is None
 
 
 def test_the_worst_score_is_a_setting_like_any_other() -> None:
-    assert (
-        Raising(worst=-3.0).settings_hash
-        != Raising(worst=-2.0).settings_hash
-        != Raising().settings_hash
-    )
+    rewards = (Raising(worst=-3.0), Raising(worst=-2.0), Raising())
+    assert len({reward.settings_hash for reward in rewards}) == 3
     assert "worst" not in Raising().describe()
     with pytest.raises(ConfigError, match="worst"):
         Closed(worst=7.0)
@@ -130,32 +127,21 @@ def judge(**settings: Any) -> BasePointWiseRubricReward:
 
     def reply(messages: Any) -> str:
         text = str(messages)
-        return (
-            "no verdict"
-            if "TRAP" in text or "HOPELESS" in text
-            else "<reason>fine</reason><score>7</score>"
-        )
+        lost = "TRAP" in text or "HOPELESS" in text
+        return "no verdict" if lost else "<reason>fine</reason><score>7</score>"
 
     return BasePointWiseRubricReward(llm=FakeLLM(reply=reply), repair_attempts=0, **settings)
 
 
-@pytest.mark.parametrize(
-    ("reward", "sample", "score", "cause"),
-    [
-        (build_reward(brittle), sample_of("q", "nonsense", reference="1"), None, "answer"),
-        (
-            build_reward(brittle),
-            sample_of("q", "nonsense", reference="also nonsense"),
-            None,
-            "rule",
-        ),
-        (build_reward(brittle), sample_of("q", "0.5", reference="1"), 0.5, None),
-        (judge(), sample_of("q", "TRAP"), 1.0, None),
-        (judge(), sample_of("HOPELESS", "an answer"), None, "judge"),
-        (Closed(), sample_of("q", "an endpoint", reference="a reply"), None, "endpoint"),
-        (Closed(), sample_of("q", "no reference", reference="a reply"), None, "data"),
-    ],
-)
+@pytest.mark.parametrize(("reward", "sample", "score", "cause"), [
+    (build_reward(brittle), make_sample("nonsense", reference="1"), None, "answer"),
+    (build_reward(brittle), make_sample("nonsense", reference="also nonsense"), None, "rule"),
+    (build_reward(brittle), make_sample("0.5", reference="1"), 0.5, None),
+    (judge(), make_sample("TRAP"), 1.0, None),
+    (judge(), make_sample("an answer", query="HOPELESS"), None, "judge"),
+    (Closed(), make_sample("an endpoint", reference="a reply"), None, "endpoint"),
+    (Closed(), make_sample("no reference", reference="a reply"), None, "data"),
+])  # fmt: skip
 def test_a_neutral_answer_in_its_place_tells_who_broke_it(
     reward: Any, sample: DataSample, score: float | None, cause: Cause | None
 ) -> None:
@@ -174,7 +160,7 @@ def test_a_neutral_answer_in_its_place_tells_who_broke_it(
 def test_an_answer_that_makes_a_rule_slow_is_to_blame_and_a_quarter_of_the_deadline_finds_out() -> (
     None
 ):
-    sleeper, quick = sample_of("q", "sleep"), sample_of("q", "work")
+    sleeper, quick = make_sample("sleep"), make_sample("work")
     Slow.awake.clear()
     try:
         done = Slow().evaluate_batch(
@@ -190,16 +176,13 @@ def test_an_answer_that_makes_a_rule_slow_is_to_blame_and_a_quarter_of_the_deadl
 def test_what_is_the_answers_own_doing_is_not_told_as_failed(
     streamed: bool, warned: list[str]
 ) -> None:
-    samples = [sample_of("q", text, reference="1") for text in ("nonsense", "more of it", "0.5")]
+    samples = [make_sample(text, reference="1") for text in ("nonsense", "more of it", "0.5")]
     reward = reward_function(score_range=(0.0, 1.0))(brittle).reward()
     options = RunOptions(blame="probe", control=(control := RunControl()))
-    done = (
-        list(reward.evaluate_stream(samples, options=options))
-        if streamed
-        else reward.evaluate_batch(samples, options=options)
-    )
+    judged = reward.evaluate_stream if streamed else reward.evaluate_batch
+    done = list(judged(samples, options=options))
     assert len(done) == 3 and control.progress.failed == 0 and warned == []
-    hopeless = [sample_of("q", "nonsense", reference="as bad")]
+    hopeless = [make_sample("nonsense", reference="as bad")]
     another = reward_function(score_range=(0.0, 1.0))(brittle).reward()
     another.evaluate_batch(hopeless, options=options)
     assert (
@@ -212,27 +195,19 @@ def numeric(response: str) -> float:
 
 
 def test_blame_means_the_same_for_graders(tmp_path: Path) -> None:
-    asking = LLMGrader(
-        name="read",
-        model=judge().llm,
-        prompt="{{response}}",
-        score_range=(0, 10),
-        repair_attempts=0,
-    )
+    how: dict[str, Any] = {"score_range": (0, 10), "repair_attempts": 0}
+    asking = LLMGrader(name="read", model=judge().llm, prompt="{{response}}", **how)
     counting = FunctionGrader(numeric, score_range=(0.0, 1.0))
     rows = [{"response": text, "reference_response": "1"} for text in ("TRAP", "0.5")]
     for grader, scores in ((asking, [0.0, 7.0]), (counting, [0.0, 0.5])):
-        how: dict[str, Any] = {"blame": "probe"}
+        how = {"blame": "probe"}
         found = [
             *grader.evaluate_batch(rows, **how),
             *(grader.evaluate(row, options=RunOptions(**how)) for row in rows),
         ]
-        found += GradingRunner({"x": grader}, show_progress=False).run(
-            rows, run_dir=tmp_path / grader.name, **how
-        )["x"]
-        found += GradingRunner({"x": grader}, show_progress=False).run(
-            rows, run_dir=tmp_path / grader.name, **how
-        )["x"]
+        for _ in range(2):
+            runner = GradingRunner({"x": grader}, show_progress=False)
+            found += runner.run(rows, run_dir=tmp_path / grader.name, **how)["x"]
         assert [getattr(each, "score", None) for each in found] == scores * 4
         assert not grader.evaluate_batch(rows)[0].ok
 
@@ -275,13 +250,13 @@ class OnlyPlain(Sleeper):
 
 
 def test_a_rule_that_can_be_killed_finds_out_at_every_door(monkeypatch: pytest.MonkeyPatch) -> None:
-    sleeper, quick, jobs = sample_of("q", "sleep"), sample_of("q", "work"), VirtualPool()
+    sleeper, quick, jobs = make_sample("sleep"), make_sample("work"), VirtualPool()
     monkeypatch.setattr(pool, "get_pool", lambda: jobs)
     done = Sleeper().evaluate_batch([sleeper, quick], deadline=6.0)
     assert [each.output[0].answer.reward.score for each in done] == [0.0, 1.0]
     assert as_grader(Sleeper(deadline=6.0)).evaluate(query="q", response="sleep").ok
     jobs.deadlines.clear()
-    only_plain = OnlyPlain().evaluate(sample_of("q", "sleep"), deadline=6.0)
+    only_plain = OnlyPlain().evaluate(make_sample("sleep"), deadline=6.0)
     assert only_plain.output[0].answer.reward.score == 0.0, "every stand-in is tried"
     assert jobs.deadlines == pytest.approx([4.5, 0.5, 0.5]), (
         "three quarters for the answer, the rest for three stand-ins"

@@ -24,7 +24,7 @@ from rm_gallery.gallery.graders.checklist import ChecklistGrader
 from tests.graders.material import PNG, make
 from tests.support.command import command
 from tests.support.judge_server import JudgeServer, make_oracle
-from tests.support.samples import make_sample
+from tests.support.samples import make_sample, scores
 from tests.support.serving import Serving
 
 ANSWERS = ("Paris.", "Lyon.", "It is Nice.")
@@ -62,16 +62,8 @@ def judge(server: JudgeServer, model: str = "openai:judge", **settings: Any) -> 
 
 def given(server: JudgeServer, way: tuple[str, dict[str, Any]]) -> tuple[Any, str]:
     settings = dict(way[1])
-    return judge(
-        server, settings.pop("model"), **{k: v for k, v in settings.items() if k != "channel"}
-    ), settings["channel"]
-
-
-def scores(sample: DataSample) -> list[float | None]:
-    return [
-        None if output.answer.reward is None else output.answer.reward.score
-        for output in sample.output
-    ]
+    channel = settings.pop("channel")
+    return judge(server, **settings), channel
 
 
 @every_way
@@ -104,15 +96,12 @@ def test_a_grader_has_it_too(way: tuple[str, dict[str, Any]], server: JudgeServe
     assert isinstance(found, GraderScore) and found.score == pytest.approx(5.0)
 
 
-@pytest.mark.parametrize(
-    ("lacks", "taken"),
-    [
-        ((), "schema"),
-        (("schema",), "tool"),
-        (("schema", "tools"), "text"),
-        (("tools", "logprobs"), "schema"),
-    ],
-)
+@pytest.mark.parametrize(("lacks", "taken"), [
+    ((), "schema"),
+    (("schema",), "tool"),
+    (("schema", "tools"), "text"),
+    (("tools", "logprobs"), "schema"),
+])  # fmt: skip
 def test_what_an_endpoint_lacks_is_found_out_once_and_said_once(
     lacks: tuple[str, ...], taken: str, server: JudgeServer, warned: list[str]
 ) -> None:
@@ -122,11 +111,9 @@ def test_what_an_endpoint_lacks_is_found_out_once_and_said_once(
     for _ in range(2):
         assert scores(reward.evaluate(make_sample(*ANSWERS))) == [5, 2, 3]
     refused = {"schema": 0, "tool": 1, "text": 2}[taken]
-    assert (taken_by(llm), server.stats()["requests"], len(warned)) == (
-        taken,
-        6 + refused,
-        min(1, refused),
-    )
+    assert taken_by(llm) == taken
+    assert server.stats()["requests"] == 6 + refused
+    assert len(warned) == min(1, refused)
 
 
 def test_an_endpoint_without_probabilities_is_said_to_be_so(server: JudgeServer) -> None:
@@ -192,22 +179,15 @@ def test_pictures_reach_a_decision_model_in_the_dialect_that_takes_them(
     )
     assert isinstance(by_openai, GraderScore)
     assert isinstance(by_systemone, GraderError) and "pictures" in by_systemone.error
-    shown = [
-        part["type"]
-        for turn in server.recent_requests(1)[0]["body"]["input"]
-        for part in turn["content"]
-        if turn["role"] == "user"
-    ]
+    turns = server.recent_requests(1)[0]["body"]["input"]
+    shown = [part["type"] for t in turns if t["role"] == "user" for part in t["content"]]
     assert "input_image" in shown
 
 
-@pytest.mark.parametrize(
-    ("settings", "channel", "problem"),
-    [
-        ({"model": "decision:judge"}, "text", "writes none"),
-        ({"model": "openai:judge", "enable_thinking": True}, "logprobs", "thinks first"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "channel", "problem"), [
+    ({"model": "decision:judge"}, "text", "writes none"),
+    ({"model": "openai:judge", "enable_thinking": True}, "logprobs", "thinks first"),
+])  # fmt: skip
 def test_a_channel_that_a_model_cannot_have_is_refused(
     settings: dict[str, Any], channel: Any, problem: str, server: JudgeServer
 ) -> None:
@@ -219,29 +199,20 @@ def test_a_channel_that_a_model_cannot_have_is_refused(
     assert server.stats()["requests"] == 0
 
 
-@pytest.mark.parametrize(
-    ("model", "lacks", "behaviour", "able"),
-    [
-        (
-            "openai:judge",
-            ("schema", "logprobs"),
-            'fixed:{"correct": true}',
-            {"schema": False, "tool": True, "logprobs": False, "text": True},
-        ),
-        ("decision:judge", (), "first", {"decision": True}),
-    ],
-)
+SOME = {"schema": False, "tool": True, "logprobs": False, "text": True}
+
+
+@pytest.mark.parametrize(("model", "lacks", "behaviour", "able"), [
+    ("openai:judge", ("schema", "logprobs"), 'fixed:{"correct": true}', SOME),
+    ("decision:judge", (), "first", {"decision": True}),
+])  # fmt: skip
 def test_doctor_says_what_an_endpoint_takes(
     model: str, lacks: tuple[str, ...], behaviour: str, able: dict[str, bool], server: JudgeServer
 ) -> None:
     server.set(lacks=lacks, behaviour=behaviour)
     lines = command("doctor", "--llm", model, "--base-url", server.base_url).out.splitlines()
-    told = {
-        line.split(" by ")[1].split()[0]: line.startswith("ok ")
-        for line in lines
-        if " judge by " in line
-    }
-    assert told == able
+    judged = [line for line in lines if " judge by " in line]
+    assert {line.split(" by ")[1].split()[0]: line.startswith("ok ") for line in judged} == able
 
 
 def test_a_report_says_how_the_judge_was_asked(server: JudgeServer) -> None:
@@ -260,37 +231,21 @@ def test_a_served_checklist_is_a_decision_model_to_others(
     server: JudgeServer, tmp_path: Path
 ) -> None:
     server.set(candidate_pattern=r"<response \S+>\n(?P<text>.*?)\n</response")
-    with Serving(
-        "--reward",
-        "grader:checklist",
-        "--llm",
-        "judge",
-        "--base-url",
-        server.base_url,
-        cwd=tmp_path,
-    ) as served:
+    asked = [
+        Question("good", "predicate", "Is it right?"),
+        Question("level", "score", "How good?", ("1", "2", "3")),
+    ]
+    words = ("--reward", "grader:checklist", "--llm", "judge", "--base-url", server.base_url)
+    with Serving(*words, cwd=tmp_path) as served:
         for dialect in ("openai", "systemone"):
-            model = resolve_llm(
-                "decision:grader:checklist",
-                base_url=f"{served.url}/v1",
-                dialect=dialect,
-                api_key="none",
-            )
-            asked = [
-                Question("good", "predicate", "Is it right?"),
-                Question("level", "score", "How good?", ("1", "2", "3")),
-            ]
+            given = {"base_url": f"{served.url}/v1", "dialect": dialect, "api_key": "none"}
+            model = resolve_llm("decision:grader:checklist", **given)
             for text, yes in (("Paris.", 1.0), ("Lyon.", 0.0)):
-                told = [
-                    {"role": "user", "content": "Which town?"},
-                    {"role": "assistant", "content": text},
-                ]
-                reply = model.chat(told, questions=asked)
-                assert (
-                    reply.decisions is not None
-                    and reply.decisions["good"].probabilities["yes"] == yes
-                )
-                assert set(reply.decisions) == {"good", "level"}
+                told = [{"role": "user", "content": "Which town?"}]
+                told += [{"role": "assistant", "content": text}]
+                decisions = model.chat(told, questions=asked).decisions
+                assert decisions is not None and set(decisions) == {"good", "level"}
+                assert decisions["good"].probabilities["yes"] == yes
 
 
 def test_refusals_that_come_late_are_no_failures_of_the_run(server: JudgeServer) -> None:
@@ -340,14 +295,10 @@ def test_a_judge_is_sent_the_images_that_the_marks_in_its_prompt_name(
         assert [mark["text"] for mark in content[1::2]] == [
             f"[image {n}]" for n in range(1, len(urls) + 1)
         ]
-        assert (
-            len(urls) == 1 + {"pointwise": 1, "pairwise": 2, "listwise": 3}[kind]
-            and "[image 2]" in whole.split("[image 1]", 1)[1]
-        )
-        assert (
-            str(urls[0]).count("base64") == 1
-            and str(urls[1:]).count("example.org/b.png") == len(urls) - 1
-        )
+        assert len(urls) == 1 + {"pointwise": 1, "pairwise": 2, "listwise": 3}[kind]
+        assert "[image 2]" in whole.split("[image 1]", 1)[1]
+        assert str(urls[0]).count("base64") == 1
+        assert str(urls[1:]).count("example.org/b.png") == len(urls) - 1
 
 
 @pytest.mark.parametrize("reward", [BasePointWiseRubricReward, "grader"])
@@ -373,9 +324,8 @@ def test_what_a_judge_cannot_be_shown_is_no_score_and_nobodys_fault_but_the_rule
         blind = reward(llm=judge(server), name="judge", images="leave_out")
         server.set(behaviour="first")
         assert None not in scores(blind.evaluate(pictured(HEARD)))
-        assert "[image 1]" in str(bodies(server)[-1]["messages"]) and "[input_audio]" in str(
-            bodies(server)[-1]["messages"]
-        )
+        assert "[image 1]" in str(bodies(server)[-1]["messages"])
+        assert "[input_audio]" in str(bodies(server)[-1]["messages"])
 
 
 def test_a_grader_of_images_sees_those_of_an_answer(server: JudgeServer) -> None:

@@ -118,9 +118,8 @@ def test_an_object_that_is_called_and_models_of_ones_own_are_taken_too() -> None
         assert all(type(message) is Said for message in messages)
         return Result(score=len(messages[-1].content))
 
-    assert [
-        own(messages=given).score for given in (*MESSAGES, [Said(**turn) for turn in TURNS])
-    ] == [2.0] * 5
+    for given in (*MESSAGES, [Said(**turn) for turn in TURNS]):
+        assert own(messages=given).score == 2.0
     assert repr(own) == "<reward function own>" and copy.deepcopy(own) is own
     called = reward_function(Called())
     assert (called.name, called(messages=MESSAGES[1]).score) == ("Called", 2.0)
@@ -141,34 +140,24 @@ def test_an_annotation_that_means_nothing_costs_the_others_nothing() -> None:
         return 1.0
 
     @reward_function
-    def typed(
-        messages: list[Turn], original_messages: list[dict[str, Any]], **kwargs: Any
-    ) -> float:
+    def typed(messages: list[Turn], original_messages: list[dict[str, Any]], **rest: Any) -> float:
         seen.extend([type(messages[0]), type(original_messages[0])])
         return 1.0
 
     @reward_function
-    def compares(
-        messages: list[Message], ground_truth: list[Message] | str, **kwargs: Any
-    ) -> float:
-        return float(
-            messages[-1].text
-            == (ground_truth if isinstance(ground_truth, str) else ground_truth[-1].text)
-        )
+    def compares(messages: list[Message], ground_truth: list[Message] | str, **rest: Any) -> float:
+        truth = ground_truth if isinstance(ground_truth, str) else ground_truth[-1].text
+        return float(messages[-1].text == truth)
 
     beside(messages=MESSAGES[1])
     typed(messages=MESSAGES[1], original_messages=MESSAGES[1])
     assert seen == [dict, dict, dict]
-    assert [
-        compares(messages=TURNS, ground_truth=truth).score for truth in (TURNS, "四四", "x")
-    ] == [1, 1, 0]
+    for truth, wanted in ((TURNS, 1), ("四四", 1), ("x", 0)):
+        assert compares(messages=TURNS, ground_truth=truth).score == wanted
     assert score(compares, reference=TURNS) == 1
     assert functions.optional(messages=None).score == -1, "None is handed on where it is annotated"
-    for message, told in (
-        ({"content": "x"}, "expected a message with role"),
-        ("x", "expected a message"),
-    ):
-        with pytest.raises(DataError, match=rf"messages\[0\]: {told}"):
+    for message, told in (({"content": "x"}, "a message with role"), ("x", "a message")):
+        with pytest.raises(DataError, match=rf"messages\[0\]: expected {told}"):
             functions.optional(messages=[message])
 
 
@@ -177,21 +166,14 @@ def test_a_result_reads_as_object_and_as_mapping() -> None:
     step = StepOutput(step_index=0, base_reward=1)
     result = EvaluateResult(score=0.5, reason="r", metrics={"m": metric}, step_outputs=[step])
     assert result["score"] == result.score == result.get("score") == 0.5
-    assert ("score" in result, "nothing" in result, result.get("nothing", 3), bool(result)) == (
-        True,
-        False,
-        3,
-        True,
-    )
-    assert (
-        list(result)
-        == list(result.keys())
-        == "score is_score_valid reason metrics step_outputs error".split()
-    )
-    assert (
-        dict(result)["metrics"] == {"m": metric}
-        and dict(result.items())["reason"] == list(result.values())[2] == "r"
-    )
+    assert "score" in result
+    assert "nothing" not in result
+    assert result.get("nothing", 3) == 3
+    assert bool(result) is True
+    names = "score is_score_valid reason metrics step_outputs error".split()
+    assert list(result) == list(result.keys()) == names
+    assert dict(result)["metrics"] == {"m": metric}
+    assert dict(result.items())["reason"] == list(result.values())[2] == "r"
     wire = result.model_dump()
     assert wire["metrics"] == {"m": {"score": 1.0, "is_score_valid": True, "reason": "why"}}
     assert (
@@ -250,14 +232,9 @@ def test_components() -> None:
     right = {"score": 0.0, "is_score_valid": True, "reason": "equal"}
     seen = {"score": 0.0, "is_score_valid": False, "reason": ""}
     assert answer.extra_data["graded"] == {"metrics": {"right": right, "seen": seen}}
-    steps = (
-        returning({"score": 1, "step_outputs": [{"step_index": 0, "base_reward": 2}]})
-        .reward()
-        .evaluate(sample())
-    )
-    assert (
-        steps.output[0].answer.reward.extra_data["returns"]["step_outputs"][0]["base_reward"] == 2.0
-    )
+    given = returning({"score": 1, "step_outputs": [{"step_index": 0, "base_reward": 2}]})
+    extra = given.reward().evaluate(sample()).output[0].answer.reward.extra_data
+    assert extra["returns"]["step_outputs"][0]["base_reward"] == 2.0
 
 
 def test_a_group_is_scored_in_one_call_and_one_invalid_result_costs_its_own_answer() -> None:
@@ -268,11 +245,8 @@ def test_a_group_is_scored_in_one_call_and_one_invalid_result_costs_its_own_answ
     ]
     assert scores(functions.share_later.reward().evaluate(sample("a", "b"))) == [2, 2]
     assert [one.score for one in functions.share(rollouts_messages=[TURNS, TURNS])] == [1.0, 1.0]
-    for named in (
-        functions.share,
-        f"func:{functions.__name__}:share",
-        functions.share.reward_class(),
-    ):
+    named_by = f"func:{functions.__name__}:share"
+    for named in (functions.share, named_by, functions.share.reward_class()):
         assert scores(build_reward(named, seed=7).evaluate(sample("aa", "a"))) == [1.0, 0.5]
 
 
@@ -312,11 +286,9 @@ def test_a_function_gets_what_it_names_and_kwargs_get_the_rest() -> None:
 
     named.reward().evaluate(sample(solution="s", other=1))
     rest.reward().evaluate(sample(ground_truth=0, other=1, messages="of the row"))
-    named.reward().evaluate(
-        sample_of_messages(
-            TURNS, original_messages=[{"role": "user", "content": "7"}], row={"solution": "s"}
-        )
-    )
+    earlier = [{"role": "user", "content": "7"}]
+    row = {"solution": "s"}
+    named.reward().evaluate(sample_of_messages(TURNS, original_messages=earlier, row=row))
     given = {"ground_truth": 0, "other": 1, "original_messages": [ASK]}
     assert seen == [("q?", "s", "default"), given, ("7", "s", "default")]
     reward, asked = functions.graded.reward(near=0.25), sample("xx", ground_truth="x", near=0.75)
@@ -428,11 +400,9 @@ def test_a_function_is_registered_like_a_class(monkeypatch: pytest.MonkeyPatch) 
     RewardRegistry.register("graded_function", functions.graded)
     assert "graded_function" in RewardRegistry.list()
     reward = RewardRegistry.create("graded_function", near=0.25)
-    assert (reward.name, score(reward, "xx", ground_truth="x"), reward.max_workers) == (
-        "graded_function",
-        0.25,
-        64,
-    )
+    assert reward.name == "graded_function"
+    assert score(reward, "xx", ground_truth="x") == 0.25
+    assert reward.max_workers == 64
     assert issubclass(RewardRegistry.get("graded_function"), BaseReward)
     assert RewardRegistry.get("graded_function").score_range == (0, 1)
     with pytest.raises(ConfigError, match="taken by tests.reward.function_rewards.graded"):
@@ -460,14 +430,9 @@ def metric(folder: Path, number: float) -> Path:
 
 def test_functions_of_files_are_rewards_each_with_its_own_modules(tmp_path: Path) -> None:
     first, second = metric(tmp_path / "a", 0.25), metric(tmp_path / "指标 b", 0.5)
-    targets = [
-        f"{first}:evaluate",
-        f"{second}:evaluate",
-        f"{second}",
-        f"{second.parent}",
-        f"{first}:plain",
-    ]
-    assert [score(f"func:{target}") for target in targets] == [0.25, 0.5, 0.5, 0.5, 0.5]
+    assert score(f"func:{first}:evaluate") == 0.25
+    for target in (f"{second}:evaluate", f"{second}", f"{second.parent}", f"{first}:plain"):
+        assert score(f"func:{target}") == 0.5
     assert score(f"func:{functions.__name__}:waits") == 2.0
     reward = build_reward(f"func:{first}:evaluate")
     assert pickle.loads(pickle.dumps(reward)).settings_hash == reward.settings_hash
@@ -486,32 +451,21 @@ def test_functions_of_files_are_rewards_each_with_its_own_modules(tmp_path: Path
         build_reward(f"func:{first}:exact", {"threshold": 1})
 
 
-@pytest.mark.parametrize(
-    ("target", "told"),
-    [
-        (
-            "{0}/nothing.py:evaluate",
-            "cannot be read (No such file or directory); give the path of a Python file",
-        ),
-        ("{0}/broken.py:evaluate", "broken.py cannot be loaded: ZeroDivisionError"),
-        ("{0}/text.txt:evaluate", "text.txt is no Python file; its name ends in .py"),
-        ("{0}/two.py", "as in {0}/two.py:NAME; it holds first, second"),
-        ("{0}/none.py", "as in {0}/none.py:NAME; it holds none"),
-        ("{0}/two.py:frist", "There is no reward in {0}/two.py 'frist'. Did you mean first?"),
-        ("no_such_module_anywhere:evaluate", "no such file, and as a module it cannot be imported"),
-    ],
-)
+@pytest.mark.parametrize(("target", "told"), [
+    ("{0}/nothing.py:evaluate", "cannot be read (No such file or directory); give the path of a Python file"),
+    ("{0}/broken.py:evaluate", "broken.py cannot be loaded: ZeroDivisionError"),
+    ("{0}/text.txt:evaluate", "text.txt is no Python file; its name ends in .py"),
+    ("{0}/two.py", "as in {0}/two.py:NAME; it holds first, second"),
+    ("{0}/none.py", "as in {0}/none.py:NAME; it holds none"),
+    ("{0}/two.py:frist", "There is no reward in {0}/two.py 'frist'. Did you mean first?"),
+    ("no_such_module_anywhere:evaluate", "no such file, and as a module it cannot be imported"),
+])  # fmt: skip
 def test_what_a_name_does_not_find_is_told(tmp_path: Path, target: str, told: str) -> None:
-    two = (
-        "from rm_gallery import reward_function\n@reward_function\ndef first(messages): return 1\n"
-    )
-    two += "@reward_function\ndef second(messages): return 1\n"
-    for name, text in {
-        "broken.py": "1 / 0\n",
-        "text.txt": "",
-        "none.py": "",
-        "two.py": two,
-    }.items():
+    two = "from rm_gallery import reward_function\n"
+    for name in ("first", "second"):
+        two += f"@reward_function\ndef {name}(messages): return 1\n"
+    texts = {"broken.py": "1 / 0\n", "text.txt": "", "none.py": "", "two.py": two}
+    for name, text in texts.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError) as raised:
         build_reward(f"func:{target.format(tmp_path)}")
@@ -523,10 +477,8 @@ def test_the_same_code_is_the_same_reward_and_other_code_or_another_declaration_
         def scored(messages: list[Message], extra: float = 0.0) -> float:
             return bonus
 
-        decorated: RewardFunction[Any] = (
-            reward_function(**declared)(scored) if declared else reward_function(scored)
-        )
-        return decorated.reward(name="same").settings_hash
+        decorate: Any = reward_function(**declared) if declared else reward_function
+        return str(decorate(scored).reward(name="same").settings_hash)
 
     def other() -> str:
         @reward_function
@@ -544,11 +496,9 @@ def test_the_same_code_is_the_same_reward_and_other_code_or_another_declaration_
     )
     assert functions.waits.requirements == ["numpy"]
     named = reward_function(id="by-id")(functions.plain)
-    assert (named.name, named.reward().name, named.reward(name="other").name) == (
-        "by-id",
-        "by-id",
-        "other",
-    )
+    assert named.name == "by-id"
+    assert named.reward().name == "by-id"
+    assert named.reward(name="other").name == "other"
 
 
 def scored_elsewhere(reward: BaseReward) -> float | None:
@@ -557,34 +507,21 @@ def scored_elsewhere(reward: BaseReward) -> float | None:
 
 @pytest.mark.long("much work")
 def test_pickles_are_names_and_another_process_scores_the_same() -> None:
-    assert (
-        pickle.loads(pickle.dumps(functions.graded)) is functions.graded
-        and len(pickle.dumps(functions.graded)) < 100
-    )
+    assert pickle.loads(pickle.dumps(functions.graded)) is functions.graded
+    assert len(pickle.dumps(functions.graded)) < 100
     assert score(pickle.loads(pickle.dumps(build_reward(functions.plain)))) == 0.5
-    with concurrent.futures.ProcessPoolExecutor(
-        1, mp_context=multiprocessing.get_context("spawn")
-    ) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=spawn) as pool:
         assert pool.submit(scored_elsewhere, functions.waits.reward()).result(60) == 2.0
 
 
-@pytest.mark.parametrize(
-    ("completion", "response", "last"),
-    [
-        ("4", "4", "assistant"),
-        ("", "", "assistant"),
-        ([], "", "assistant"),
-        ([{"role": "tool", "content": "42", "tool_call_id": "1"}], "", "assistant"),
-        (
-            [
-                {"role": "assistant", "content": "4"},
-                {"role": "tool", "content": "42", "tool_call_id": "1"},
-            ],
-            "4",
-            "tool",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("completion", "response", "last"), [
+    ("4", "4", "assistant"),
+    ("", "", "assistant"),
+    ([], "", "assistant"),
+    ([{"role": "tool", "content": "42", "tool_call_id": "1"}], "", "assistant"),
+    ([{"role": "assistant", "content": "4"}, {"role": "tool", "content": "42", "tool_call_id": "1"}], "4", "tool"),
+])  # fmt: skip
 def test_nobody_elses_words_pass_for_the_answer(completion: Any, response: str, last: str) -> None:
     seen: list[Any] = []
 
@@ -598,9 +535,8 @@ def test_nobody_elses_words_pass_for_the_answer(completion: Any, response: str, 
         seen.append((responses[0], rollouts_messages[0][-1]["role"]))
         return [1.0]
 
-    sample = sample_of_completion(
-        "What is 2 + 2?", completion, row={"response": "a column", "responses": "another"}
-    )
+    row = {"response": "a column", "responses": "another"}
+    sample = sample_of_completion("What is 2 + 2?", completion, row=row)
     both: list[RewardFunction[Any]] = [RewardFunction(pointwise), RewardFunction(batch, "batch")]
     for reward in both:
         assert reward.reward().evaluate(sample).output[0].answer.reward.score == 1.0

@@ -269,12 +269,8 @@ def test_where_a_class_of_the_library_stands_is_no_part_of_its_identity(
     def hashes(module: str) -> list[str]:
         for kind in kinds:
             monkeypatch.setattr(kind, "__module__", module)
-        made = (
-            kinds[0](),
-            LLMGrader(model="fake:x", name="x", prompt="{{response}}"),
-            Rule(),
-            Holds(held=kinds[0]),
-        )
+        grader = LLMGrader(model="fake:x", name="x", prompt="{{response}}")
+        made = (kinds[0](), grader, Rule(), Holds(held=kinds[0]))
         return [each.settings_hash for each in made]
 
     ours, elsewhere, users = map(hashes, ("rm_gallery.one", "rm_gallery.two.three", "users.own"))
@@ -354,21 +350,13 @@ class Opaque:
     """Nothing tells two of them apart."""
 
 
-@pytest.mark.parametrize(
-    ("settings", "hooks", "metadata", "message"),
-    [
-        ({"held": lambda text: text}, {}, {}, "setting 'held' is a lambda"),
-        (
-            {"held": {"deep": [Opaque()]}},
-            {},
-            {},
-            r"setting 'held'\.deep\[0\] is an object of .*Opaque",
-        ),
-        ({}, {"clean": lambda text: text}, {}, "keyword 'clean' is a lambda"),
-        ({}, {"clean": Opaque()}, {}, "keyword 'clean' is an object of .*Opaque"),
-        ({}, {}, {"made": Opaque()}, r"sample 's'\.metadata\.made is an object of .*Opaque"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "hooks", "metadata", "message"), [
+    ({"held": lambda text: text}, {}, {}, "setting 'held' is a lambda"),
+    ({"held": {"deep": [Opaque()]}}, {}, {}, r"setting 'held'\.deep\[0\] is an object of .*Opaque"),
+    ({}, {"clean": lambda text: text}, {}, "keyword 'clean' is a lambda"),
+    ({}, {"clean": Opaque()}, {}, "keyword 'clean' is an object of .*Opaque"),
+    ({}, {}, {"made": Opaque()}, r"sample 's'\.metadata\.made is an object of .*Opaque"),
+])  # fmt: skip
 def test_what_cannot_be_told_apart_is_refused(
     tmp_path: Path,
     settings: dict[str, Any],
@@ -387,34 +375,20 @@ def test_equal_samples_and_ids_used_twice_are_all_scored_and_all_restored(tmp_pa
     contents.
     """
     rows = [make_sample("4", unique_id="", reference=r) for r in ("4", "4", "5", "4")]
-    rows += [
-        make_sample("4", unique_id="x", reference="4"),
-        make_sample("5", unique_id="x", reference="4"),
-    ]
+    rows += [make_sample(text, unique_id="x", reference="4") for text in ("4", "5")]
     for _ in range(3):
         done = RewardRegistry.create("accuracy").evaluate_batch(rows, run_dir=str(tmp_path / "run"))
-        assert [sample.output[0].answer.reward.score for sample in done] == [
-            1.0,
-            1.0,
-            0.0,
-            1.0,
-            1.0,
-            0.0,
-        ]
-    lines = [
-        orjson.loads(line)
-        for line in (tmp_path / "run" / "results.jsonl").read_bytes().splitlines()
-    ]
+        found = [sample.output[0].answer.reward.score for sample in done]
+        assert found == [1.0, 1.0, 0.0, 1.0, 1.0, 0.0]
+    kept = (tmp_path / "run" / "results.jsonl").read_bytes().splitlines()
+    lines = [orjson.loads(line) for line in kept]
     assert len(lines) == len({(line["key"], line.get("n", 0)) for line in lines}) == 6
     counts = orjson.loads((tmp_path / "run" / "summary.json").read_bytes())["samples"]
     assert (counts["reused"], counts["duplicates"], counts["id_collisions"]) == (6, 2, 2)
 
 
 def test_two_rewards_of_one_name_stand_beside_each_other() -> None:
-    strict, loose = (
-        RewardRegistry.create("accuracy"),
-        RewardRegistry.create("accuracy", ignore_case=True),
-    )
+    strict, loose = (RewardRegistry.create("accuracy", ignore_case=how) for how in (False, True))
     sample = make_sample("Yes", reference="yes")
     for order in ((strict, loose), (loose, strict)):
         found = order[1].evaluate(order[0].evaluate(sample))
@@ -425,26 +399,20 @@ def test_two_rewards_of_one_name_stand_beside_each_other() -> None:
             0.0,
             1.0,
         )
-        assert {order[0].key_in(reward), order[1].key_in(reward)} == {
-            "accuracy",
-            f"accuracy#{order[1].settings_hash[:8]}",
-        }
+        keys = {order[0].key_in(reward), order[1].key_in(reward)}
+        assert keys == {"accuracy", f"accuracy#{order[1].settings_hash[:8]}"}
         assert RewardRegistry.create("rouge").score_of(reward) is None, "it said nothing"
 
 
 def test_issues_and_run_folders_know_their_own_reward_too(tmp_path: Path) -> None:
-    strict, loose = (
-        RewardRegistry.create("accuracy"),
-        RewardRegistry.create("accuracy", ignore_case=True),
-    )
+    strict, loose = (RewardRegistry.create("accuracy", ignore_case=how) for how in (False, True))
     unscored = loose.evaluate(strict.evaluate(make_sample("Yes")))
     names = [issue.name for issue in unscored.output[0].answer.reward.issues]
     assert names == ["accuracy", f"accuracy#{loose.settings_hash[:8]}"]
     begun = strict.evaluate(make_sample("Yes", reference="yes"))
     for _ in range(2):
-        found = (
-            loose.evaluate_batch([begun], run_dir=str(tmp_path / "run"))[0].output[0].answer.reward
-        )
+        [done] = loose.evaluate_batch([begun], run_dir=str(tmp_path / "run"))
+        found = done.output[0].answer.reward
         assert (strict.score_of(found), loose.score_of(found)) == (0.0, 1.0)
 
 
@@ -523,9 +491,8 @@ def test_a_continued_run_gives_what_a_new_one_would_or_refuses_with_an_example(
 
     def score(folder: str) -> float | None:
         reward = written(case, text)
-        found: float | None = reward.score_of_output(
-            reward.evaluate_batch([make_sample("abc")], run_dir=str(tmp_path / folder))[0].output[0]
-        )
+        [done] = reward.evaluate_batch([make_sample("abc")], run_dir=str(tmp_path / folder))
+        found: float | None = reward.score_of_output(done.output[0])
         return found
 
     def put(files: dict[str, str]) -> None:

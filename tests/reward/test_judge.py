@@ -95,36 +95,13 @@ PICTURE = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("prompt", "completion", "query", "answer"),
-    [
-        (
-            "q",
-            {"content": None, "tool_calls": [CALL]},
-            "q",
-            json.dumps([CALL["function"]], ensure_ascii=False),
-        ),
-        (
-            "q",
-            {"content": "I look.", "function_call": {"name": "f"}},
-            "q",
-            'I look.\n{"name": "f"}',
-        ),
-        (
-            [{"role": "user", "content": PICTURE}],
-            {"content": "a cat"},
-            "What is this?\n[image_url]",
-            "a cat",
-        ),
-        (
-            "q",
-            {"content": [{"type": "thinking", "thinking": "h"}, PICTURE[0]]},
-            "q",
-            "What is this?",
-        ),
-        ("q", {"content": "a", "reasoning_content": "hidden"}, "q", "a"),
-    ],
-)
+@pytest.mark.parametrize(("prompt", "completion", "query", "answer"), [
+    ("q", {"content": None, "tool_calls": [CALL]}, "q", json.dumps([CALL["function"]], ensure_ascii=False)),
+    ("q", {"content": "I look.", "function_call": {"name": "f"}}, "q", 'I look.\n{"name": "f"}'),
+    ([{"role": "user", "content": PICTURE}], {"content": "a cat"}, "What is this?\n[image_url]", "a cat"),
+    ("q", {"content": [{"type": "thinking", "thinking": "h"}, PICTURE[0]]}, "q", "What is this?"),
+    ("q", {"content": "a", "reasoning_content": "hidden"}, "q", "a"),
+])  # fmt: skip
 def test_a_judge_sees_the_calls_of_an_answer_and_that_there_is_a_picture(
     prompt: Any, completion: Any, query: str, answer: str
 ) -> None:
@@ -253,11 +230,8 @@ def test_a_quoted_attack_changes_no_verdict(kind: str, form: str, language: str)
         for sample in reward.evaluate_batch(samples)
     ]
     expected = [2.0] if alone else [1.0, 0.0]
-    assert [
-        (s.output[-1].answer.text, got)
-        for s, got in zip(samples, found, strict=True)
-        if got != expected
-    ] == []
+    pairs = zip(samples, found, strict=True)
+    assert [s.output[-1].answer.text for s, got in pairs if got != expected] == []
 
 
 def reading(template: type[BasePromptTemplate], tag: str, reply: str) -> int | None:
@@ -290,18 +264,14 @@ def test_a_sloppy_judge_is_not_read_rather_than_misread(sloppy: str) -> None:
                 count += 1
                 read += found == value
                 misread += [(reply, found)] if found not in (value, None) else []
-    assert (
-        misread == []
-        and read > (0.45 if "broken" not in sloppy and sloppy != "Python" else 0.0) * count
-    )
+    assert misread == []
+    assert read > (0.45 if "broken" not in sloppy and sloppy != "Python" else 0.0) * count
 
 
 def traced(folder: Path, reward: BaseRubricReward, sample: DataSample) -> list[dict[str, Any]]:
     reward.evaluate_batch([sample], run_dir=str(folder / "run"), trace=True)
-    return [
-        json.loads(line)
-        for line in (folder / "run" / "trace.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
+    lines = (folder / "run" / "trace.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
 
 
 def pointwise(reply: Any) -> BasePointWiseRubricReward:
@@ -310,69 +280,47 @@ def pointwise(reply: Any) -> BasePointWiseRubricReward:
 
 def test_a_trace_keeps_every_judgement_with_its_place(tmp_path: Path) -> None:
     sample, reply = make_sample("a", "b", unique_id="s-1"), "<reason>good</reason><best>1</best>"
-    entries = traced(
-        tmp_path, BasePairWiseRubricReward(name="judge", llm=FakeLLM(reply=reply)), sample
-    )
+    pairwise = BasePairWiseRubricReward(name="judge", llm=FakeLLM(reply=reply))
+    entries = traced(tmp_path, pairwise, sample)
     assert {tuple(entry["place"]) for entry in entries} == {(0, 1), (1, 0)}
+    known = {"id": "s-1", "sample_key": sample.sample_key, "reward": "judge", "attempt": 1}
+    known |= {"status": "scored", "reply": reply, "problem": "", "finish_reason": "stop"}
     for entry in entries:
-        known = {
-            "id": "s-1",
-            "sample_key": sample.sample_key,
-            "reward": "judge",
-            "attempt": 1,
-            "status": "scored",
-        }
-        known |= {"reply": reply, "problem": "", "cached": False, "finish_reason": "stop"}
+        assert not entry["cached"]
         assert {key: entry[key] for key in known} == known
         assert [message["role"] for message in entry["prompt"]] == ["system", "user"]
-        assert (
-            entry["tokens"] == {"input": entry["tokens"]["input"], "output": 9}
-            and entry["tokens"]["input"] > 5
-        )
+        assert entry["tokens"] == {"input": entry["tokens"]["input"], "output": 9}
+        assert entry["tokens"]["input"] > 5
         assert 0 <= entry["seconds"] < 10
     listwise = BaseListWiseRubricReward(name="judge", llm=FakeLLM(reply=reply))
     assert sorted(traced(tmp_path / "list", listwise, sample)[0]["place"]) == [0, 1]
 
 
-def test_an_unreadable_reply_is_kept_with_every_attempt(
-    tmp_path: Path,
-) -> None:
-    entries = traced(
-        tmp_path,
-        pointwise("no idea 你"),
-        make_sample("the key is sk-abcdefghijklmnop", unique_id="s-1"),
-    )
-    assert [(entry["attempt"], entry["status"]) for entry in entries] == [
-        (1, "unscored"),
-        (2, "unscored"),
-    ]
+def test_an_unreadable_reply_is_kept_with_every_attempt(tmp_path: Path) -> None:
+    sample = make_sample("the key is sk-abcdefghijklmnop", unique_id="s-1")
+    entries = traced(tmp_path, pointwise("no idea 你"), sample)
+    told = [(entry["attempt"], entry["status"]) for entry in entries]
+    assert told == [(1, "unscored"), (2, "unscored")]
     assert all(entry["reply"] == "no idea 你" and entry["problem"] for entry in entries)
     assert "abcdefghijklmnop" not in json.dumps(entries)
 
 
 def test_a_trace_torn_by_a_kill_goes_on_and_without_trace_nothing_is_kept(tmp_path: Path) -> None:
-    assert (
-        len(traced(tmp_path, pointwise("<score>3</score>"), make_sample("a", unique_id="s-1"))) == 1
-    )
+    reward = pointwise("<score>3</score>")
+    assert len(traced(tmp_path, reward, make_sample("a", unique_id="s-1"))) == 1
     path = tmp_path / "run" / "trace.jsonl"
     path.write_bytes(path.read_bytes() + b'{"id": "s-')
-    again = traced(tmp_path, pointwise("<score>3</score>"), make_sample("b", unique_id="s-2"))
+    again = traced(tmp_path, reward, make_sample("b", unique_id="s-2"))
     assert [entry["id"] for entry in again] == ["s-1", "s-2"]
-    pointwise("<score>3</score>").evaluate_batch(
-        [make_sample("a")], run_dir=str(tmp_path / "other")
-    )
+    reward.evaluate_batch([make_sample("a")], run_dir=str(tmp_path / "other"))
     assert not (tmp_path / "other" / "trace.jsonl").exists()
 
 
 def test_secrets_are_masked_and_texts_cleaned_and_bounded_wherever_they_are_kept(
     tmp_path: Path,
 ) -> None:
-    (issue,) = (
-        pointwise("I rather like it.\x1b[2J key sk-abcdefghijklmnop " + "x" * 5000)
-        .evaluate(make_sample("a"))
-        .output[0]
-        .answer.reward.issues
-    )
+    reply = "I rather like it.\x1b[2J key sk-abcdefghijklmnop " + "x" * 5000
+    [issue] = pointwise(reply).evaluate(make_sample("a")).output[0].answer.reward.issues
     assert "I rather like it." in issue.message and len(issue.message) < 400
     assert "abcdefghijklmnop" not in issue.message and "\x1b" not in issue.message
 
@@ -381,9 +329,8 @@ def test_secrets_are_masked_and_texts_cleaned_and_bounded_wherever_they_are_kept
 
     (scored,) = pointwise(broken).evaluate_batch([make_sample("a")], run_dir=tmp_path, trace=True)
     assert "sk-***" in scored.output[0].answer.reward.issues[0].message
-    assert not [
-        f for f in tmp_path.iterdir() if "abcdefghijklmnop" in f.read_text(encoding="utf-8")
-    ]
+    for file in tmp_path.iterdir():
+        assert "abcdefghijklmnop" not in file.read_text(encoding="utf-8")
 
 
 class Answering(FakeLLM):
@@ -397,22 +344,18 @@ class Answering(FakeLLM):
         return {**await super().attempt(payload, timeout), "model": self.named}
 
 
-@pytest.mark.parametrize(
-    ("asked", "named", "same"),
-    [
-        ("gpt-4o", "gpt-4o-2024-08-06", True),
-        ("openai/gpt-4o", "gpt-4o", True),
-        ("m", "", True),
-        ("m", "another-m", False),
-    ],
-)
+@pytest.mark.parametrize(("asked", "named", "same"), [
+    ("gpt-4o", "gpt-4o-2024-08-06", True),
+    ("openai/gpt-4o", "gpt-4o", True),
+    ("m", "", True),
+    ("m", "another-m", False),
+])  # fmt: skip
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_says_at_its_end_that_another_model_answered(
     kind: str, asked: str, named: str, same: bool, warned: list[str]
 ) -> None:
-    judge = Answering(
-        model=asked, named=named, reply="<reason>r</reason><score>4</score><best>1</best>"
-    )
+    reply = "<reason>r</reason><score>4</score><best>1</best>"
+    judge = Answering(model=asked, named=named, reply=reply)
     sample = make_sample("a", "b")
     sample.output[0].steps = [Step(content="s")]
     KINDS[kind][0](name="judge", llm=judge, channel="text").evaluate_batch([sample, sample])

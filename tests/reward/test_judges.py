@@ -14,7 +14,6 @@ from rm_gallery import (
     Cascade,
     ConfigError,
     Gate,
-    GraderRegistry,
     OpenaiLLM,
     RewardRegistry,
     Stage,
@@ -80,16 +79,18 @@ class Environment:
         return 1.0
 
 
+def grader() -> Any:
+    return as_reward("relevance", llm=model("a"))
+
+
 ASKING: dict[str, Any] = {
     "reward": lambda: JUDGE,
     "sum": lambda: WeightedSum({"g": rule, "j": JUDGE}),
     "gate": lambda: Gate("boxed_answer", JUDGE),
     "cascade": lambda: Cascade(Stage(rule, stop_above=0.9), JUDGE),
     "nested": lambda: WeightedSum({"a": Gate(rule, WeightedSum({"x": JUDGE}), otherwise=0.0)}),
-    "grader": lambda: as_reward(GraderRegistry.create("relevance", model=model("a"))),
-    "grader in a sum": lambda: WeightedSum(
-        {"g": rule, "j": as_reward(GraderRegistry.create("relevance", model=model("a")))}
-    ),
+    "grader": grader,
+    "grader in a sum": lambda: WeightedSum({"g": rule, "j": grader()}),
     "closure": lambda: build_reward(_closing_over(JUDGE)),
     "partial in a closure": lambda: build_reward(_closing_over(partial(JUDGE.evaluate))),
     "helper": lambda: build_reward(through_a_helper),
@@ -104,9 +105,7 @@ def test_a_model_is_known_wherever_it_is_held(made: Any) -> None:
     assert judge_of(reward)[0] == "a"
     with pytest.raises(ConfigError, match=r"is built already|asks a already"):
         build_reward(reward, llm="fake:other")
-    with pytest.raises(
-        ConfigError, match="asks a already, named where it is made; leave out --llm"
-    ):
+    with pytest.raises(ConfigError, match="a already, named where it is made; leave out --llm"):
         judges_for([reward], "fake:other", None)
     assert most_calls(reward, make_sample("a", "b")) == 2
 
@@ -161,9 +160,7 @@ BY_NAME: dict[str, Any] = {
 def test_parts_given_by_name_take_their_judge_when_built_or_from_what_uses_them(made: Any) -> None:
     bare = made()
     assert lacking(bare) and asks_a_model(bare)
-    with pytest.raises(
-        ConfigError, match="judged by a model and none is named; say which with --llm MODEL"
-    ):
+    with pytest.raises(ConfigError, match="a model and none is named; say which with --llm MODEL"):
         bare.check()
     for reward in (
         made(llm=model("m")),
@@ -211,10 +208,8 @@ def test_a_table_command_announces_the_calls_of_a_part_and_names_its_judge(
     asked = (words[0], "t.csv", "--prompt", "q", *words[1:], "--reward")
     answers = 6 * (1 if words[0] == "score" else 2)
     done = command(*asked, "mix.py:total", "--dry-run")
-    assert (
-        f"at most {answers} calls of fake" in done.out + done.err
-        and "no calls" not in done.out + done.err
-    )
+    assert f"at most {answers} calls of fake" in done.out + done.err
+    assert "no calls" not in done.out + done.err
     done = command(*asked, "mix.py:total", "--llm", "fake:other")
     assert done.code == 2 and "mix.py:total asks fake already" in done.err
     done = command(*asked, "mix.py:named")
@@ -224,9 +219,8 @@ def test_a_table_command_announces_the_calls_of_a_part_and_names_its_judge(
         in done.err
     )
     done = command(*asked, "mix.py:named", "--llm", REPLY, "--json")
-    assert f"at most {answers} calls of fake" in done.err and '"judge": "fake"' in done.out.replace(
-        '":"', '": "'
-    )
+    assert f"at most {answers} calls of fake" in done.err
+    assert '"judge": "fake"' in done.out.replace('":"', '": "')
 
 
 def test_the_line_for_a_server_runs_as_it_stands(table: Path) -> None:

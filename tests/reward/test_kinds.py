@@ -57,6 +57,11 @@ async def _later() -> RewardResult:
 
 SHARED = _result(_score(0.25))
 ODD: Any = ["no", "such"]
+WRONG = ("failed", "invalid_result")
+RANK = RewardDimensionWithRank(name="d", rank=[1.0])
+HALF_AND_TRUE = (Detail("a", np.float32(0.5)), Detail("b", True))
+NO_REFERENCE = ("unscored", "no_reference")
+DOWN: dict[str, Any] = {"status": "failed", "cause": "endpoint", "code": "http"}
 GIVES: dict[str, tuple[Callable[[], Any] | Exception, float | tuple[str, str]]] = {
     "one score": (lambda: _result(_score(1.0)), 1.0),
     "with more": (lambda: _result(_score(0.5, reason="so"), found=3), 0.5),
@@ -65,60 +70,33 @@ GIVES: dict[str, tuple[Callable[[], Any] | Exception, float | tuple[str, str]]] 
     "the same object": (lambda: SHARED, 0.25),
     "awaitable": (_later, 0.5),
     "on the bound": (lambda: _result(_score(1.0 + 1e-10)), 1.0 + 1e-10),
-    "below": (lambda: _result(_score(-1e-8)), ("failed", "invalid_result")),
-    "above": (lambda: _result(_score(1.0 + 1e-8)), ("failed", "invalid_result")),
-    "nan": (lambda: _result(_score(math.nan)), ("failed", "invalid_result")),
-    "one of two above": (lambda: _result(_score(0.5), _score(2.0)), ("failed", "invalid_result")),
+    "below": (lambda: _result(_score(-1e-8)), WRONG),
+    "above": (lambda: _result(_score(1.0 + 1e-8)), WRONG),
+    "nan": (lambda: _result(_score(math.nan)), WRONG),
+    "one of two above": (lambda: _result(_score(0.5), _score(2.0)), WRONG),
     "a Score": (lambda: Score(0.5, "so", {"part": 1.0}, extra={"found": 3}), 0.5),
     "a Score of a whole number": (lambda: Score(1), 1.0),
     "a Score of another type": (lambda: Score(np.float32(0.5)), 0.5),
-    "a Score of a word": (lambda: Score("high"), ("failed", "invalid_result")),
-    "a Score above": (lambda: Score(1.5), ("failed", "invalid_result")),
-    "a Score that is nan": (lambda: Score(math.nan), ("failed", "invalid_result")),
-    "a Score of several": (lambda: Score((0.5, 1.0)), ("failed", "invalid_result")),
-    "a Score of a number in words": (lambda: Score("0.5"), ("failed", "invalid_result")),
-    "a Score without a text": (lambda: Score(0.5, cast(Any, 3)), ("failed", "invalid_result")),
-    "a Score without mappings": (
-        lambda: Score(0.5, components=ODD, extra=ODD),
-        ("failed", "invalid_result"),
-    ),
-    "a Score of no cause there is": (
-        lambda: Score(None, "no", status="failed", cause=ODD, code="x"),
-        ("failed", "invalid_result"),
-    ),
-    "a Score with a value and none": (
-        lambda: Score(0.5, "down", status="failed", cause="endpoint", code="http"),
-        ("failed", "invalid_result"),
-    ),
-    "a Score whose dimensions say something else": (
-        lambda: Score(0.5, details=(Detail("a", 1.0),)),
-        ("failed", "invalid_result"),
-    ),
-    "a Score of odd dimensions": (
-        lambda: Score(details=(Detail("a", np.float32(0.5)), Detail("b", True))),
-        0.75,
-    ),
-    "a Score that failed": (
-        lambda: Score(None, "down", status="failed", cause="endpoint", code="http"),
-        ("failed", "http"),
-    ),
+    "a Score of a word": (lambda: Score("high"), WRONG),
+    "a Score above": (lambda: Score(1.5), WRONG),
+    "a Score that is nan": (lambda: Score(math.nan), WRONG),
+    "a Score of several": (lambda: Score((0.5, 1.0)), WRONG),
+    "a Score of a number in words": (lambda: Score("0.5"), WRONG),
+    "a Score without a text": (lambda: Score(0.5, cast(Any, 3)), WRONG),
+    "a Score without mappings": (lambda: Score(0.5, components=ODD, extra=ODD), WRONG),
+    "a Score of no cause there is": (lambda: Score(None, "no", **{**DOWN, "cause": ODD}), WRONG),
+    "a Score with a value and none": (lambda: Score(0.5, "down", **DOWN), WRONG),
+    "a Score and other dimensions": (lambda: Score(0.5, details=(Detail("a", 1.0),)), WRONG),
+    "a Score of odd dimensions": (lambda: Score(details=HALF_AND_TRUE), 0.75),
+    "a Score that failed": (lambda: Score(None, "down", **DOWN), ("failed", "http")),
     "a Score of nothing": (lambda: Score(), ("unscored", "not_applicable")),
-    "a Score of none": (
-        lambda: unscored("no_reference", "no", "data"),
-        ("unscored", "no_reference"),
-    ),
-    "a score beside a rank": (
-        lambda: _result(_score(0.5), RewardDimensionWithRank(name="d", rank=[1.0])),
-        ("failed", "invalid_result"),
-    ),
+    "a Score of none": (lambda: unscored("no_reference", "no", "data"), NO_REFERENCE),
+    "a score beside a rank": (lambda: _result(_score(0.5), RANK), WRONG),
     "no details": (lambda: _result(), ("unscored", "no_details")),
-    "a rank": (
-        lambda: _result(RewardDimensionWithRank(name="d", rank=[1.0])),
-        ("failed", "invalid_result"),
-    ),
-    "a number": (lambda: 1.0, ("failed", "invalid_result")),
-    "nothing": (lambda: None, ("failed", "invalid_result")),
-    "unscored": (Unscored("no", reason="no_reference"), ("unscored", "no_reference")),
+    "a rank": (lambda: _result(RANK), WRONG),
+    "a number": (lambda: 1.0, WRONG),
+    "nothing": (lambda: None, WRONG),
+    "unscored": (Unscored("no", reason="no_reference"), NO_REFERENCE),
     "broken": (KeyError("missing"), ("failed", "error")),
 }
 
@@ -148,9 +126,8 @@ def test_what_a_reward_returns_is_a_score_or_a_reason_alone_and_beside_others(wh
         said = found.output[0].answer.reward
         has_score = isinstance(expected, float)
         assert (said.score, bool(said)) == (expected if has_score else None, has_score)
-        assert [(issue.status, issue.reason) for issue in said.issues] == (
-            [] if has_score else [expected]
-        )
+        told = [(issue.status, issue.reason) for issue in said.issues]
+        assert told == ([] if has_score else [expected])
         assert all(issue.name == "plain" and issue.message for issue in said.issues)
         assert scores(found)[1:] in ([], [1.0]), "the neighbour is scored"
     assert alone == sample_of("q", what).model_copy(update={"created_at": alone.created_at})
@@ -161,14 +138,11 @@ def test_a_rule_on_one_answer_is_written_in_one_go_as_step_by_step() -> None:
     earlier, twice = Plain(name="earlier").evaluate(fresh[0]), Plain().evaluate(fresh[0])
     given = [*fresh, *fresh, earlier, twice, sample_of("q")]
     batch = Plain().evaluate_batch(given)
-    assert [sample.model_dump() for sample in batch] == [
-        Plain().evaluate(sample).model_dump() for sample in given
-    ]
+    alone = [Plain().evaluate(sample).model_dump() for sample in given]
+    assert [sample.model_dump() for sample in batch] == alone
     same = list(GIVES).index("the same object")
-    assert (
-        batch[same].output[0].answer.reward.details
-        is not batch[same + len(GIVES)].output[0].answer.reward.details
-    )
+    one, other = (batch[at].output[0].answer.reward for at in (same, same + len(GIVES)))
+    assert one.details is not other.details
 
 
 def test_a_mistake_of_the_caller_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,10 +191,8 @@ def test_best_of_n_keeps_the_best_first(kind: type[r.Rule], n: int, kept: str) -
 
 
 def test_best_of_n_never_chooses_what_has_no_score() -> None:
-    reward, sample = (
-        RewardRegistry.create("accuracy"),
-        make_sample("41", "42", "42", reference="42"),
-    )
+    reward = RewardRegistry.create("accuracy")
+    sample = make_sample("41", "42", "42", reference="42")
     sample.output[1].answer.label = {}
     assert scores(reward.best_of_n(sample, n=3)) == [1.0, 0.0]
     with pytest.raises(Unscored, match="accuracy gave none of the 2 outputs a score"):
@@ -297,10 +269,8 @@ def test_every_pair_is_asked_in_both_orders() -> None:
     assert scores(found) == [0.0, pytest.approx(1 / 3), pytest.approx(2 / 3), 1.0]
     shown = [tuple(prompt.split("\n")[1:]) for prompt in judge.prompts]
     assert len(set(shown)) == len(shown) == 12 and {pair[::-1] for pair in shown} == set(shown)
-    assert (extra(found, "PairJudge")["flip_rate"], len(extra(found, "PairJudge")["pairs"])) == (
-        0.0,
-        6,
-    )
+    assert extra(found, "PairJudge")["flip_rate"] == 0.0
+    assert len(extra(found, "PairJudge")["pairs"]) == 6
 
 
 def test_one_order_asks_half_as_often_and_in_seeded_places() -> None:
@@ -383,10 +353,8 @@ def test_best_of_n_understands_steps(how: str, winner: int, score: float) -> Non
     best = reward.best_of_n(
         with_steps(["4", "10", "4"], ["5", "5", "5"], ["1", "1", "8"], ["6", "7", "4"])
     )
-    assert (best.output[0].answer.text, reward.score_of_output(best.output[0])) == (
-        f"final {winner}",
-        score,
-    )
+    assert best.output[0].answer.text == f"final {winner}"
+    assert reward.score_of_output(best.output[0]) == score
     unjudged = reward.evaluate(with_steps([], ["4"]))
     assert [reward.score_of_output(output) for output in unjudged.output] == [None, 4.0]
 

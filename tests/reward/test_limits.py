@@ -106,16 +106,14 @@ def test_fewer_threads_than_asked_for_do_the_work(monkeypatch: pytest.MonkeyPatc
     # none idle from other tests
     monkeypatch.setattr(library_loop, "_threads", library_loop.DaemonThreads())
     monkeypatch.setattr(threading.Thread, "start", limited)
-    assert all(
-        scores(sample) == [1.0, 1.0] for sample in Sleeps().evaluate_batch(SAMPLES, max_workers=40)
-    )
+    done = Sleeps().evaluate_batch(SAMPLES, max_workers=40)
+    assert [scores(sample) for sample in done] == [[1.0, 1.0]] * len(SAMPLES)
     monkeypatch.undo()
     (late,) = Sleeps(seconds=20.0).evaluate_batch(SAMPLES[:1], deadline=0.3)
     assert issues(late)[0][1] == "deadline", "threads are still watched"
 
 
 def test_no_deadline_cuts_nothing() -> None:
-    assert scores(
-        ListJudge(llm=FakeLLM(reply=longest), deadline=None).evaluate(make_sample("a", "a b"))
-    ) == [0.0, 1.0]
+    judge = ListJudge(llm=FakeLLM(reply=longest), deadline=None)
+    assert scores(judge.evaluate(make_sample("a", "a b"))) == [0.0, 1.0]
     assert scores(Rule(deadline=None).evaluate(SAMPLES[0])) == [1.0, 1.0]

@@ -22,6 +22,7 @@ from rm_gallery import (
     RewardResult,
     RMGalleryError,
     Score,
+    Step,
     Unscored,
     WeightedSum,
 )
@@ -56,10 +57,8 @@ def test_a_failure_decides_before_a_stop_before_what_is_unscored_and_the_answer_
     assert deciding([a, b]).code == deciding([b, a]).code == "a"
     # a record of an earlier version names no cause
     old = GraderError(name="x", error="m", error_type="x").as_score()
-    assert (
-        deciding([failed("x", "m", "answer"), old]) is old
-        and deciding([old, by_hand[4]]) is by_hand[4]
-    )
+    assert deciding([failed("x", "m", "answer"), old]) is old
+    assert deciding([old, by_hand[4]]) is by_hand[4]
 
 
 def aggregator_of(
@@ -100,13 +99,12 @@ SETTINGS: list[dict[str, Any]] = [{}, {"on_error": "skip"}, {"on_error": 0.5}, {
 ALWAYS_NORMALISED = (aggregators.GatedAggregator, aggregators.GeometricMeanAggregator)
 
 
+PRODUCT = [*product(AGGREGATORS, SETTINGS)]
+
+
 @pytest.mark.parametrize(
     ("kind", "settings"),
-    [
-        (k, s)
-        for k, s in product(AGGREGATORS, SETTINGS)
-        if not (k in ALWAYS_NORMALISED and "normalize" in s)
-    ],
+    [(k, s) for k, s in PRODUCT if not (k in ALWAYS_NORMALISED and "normalize" in s)],
 )
 def test_the_order_of_columns_changes_nothing_in_any_aggregator(
     kind: type[aggregators.BaseAggregator], settings: Mapping[str, Any]
@@ -116,22 +114,13 @@ def test_the_order_of_columns_changes_nothing_in_any_aggregator(
         lost = {name: GraderError.of(name, why) for name, why in (("a", one), ("b", other))}
         for scores in ([], ["good"], ["good", "poor"], ["rank"]):
             row = {"gate": SCORES["gate"], **lost, **{name: SCORES[name] for name in scores}}
-            found = [
-                made(dict(columns))
-                for columns in (
-                    row.items(),
-                    [*row.items()][::-1],
-                    sorted(row.items(), reverse=True),
-                )
-            ]
+            orders = ([*row.items()], [*row.items()][::-1], sorted(row.items(), reverse=True))
+            found = [made(dict(columns)) for columns in orders]
             assert told(found[0]) == told(found[1]) == told(found[2]), (one, other)
             if not settings and "rank" not in scores:
                 why = deciding([one, other])
-                assert told(found[0])[:3] == (
-                    "failed" if why.status == "failed" else "unscored",
-                    why.code,
-                    why.cause,
-                )
+                status = "failed" if why.status == "failed" else "unscored"
+                assert told(found[0])[:3] == (status, why.code, why.cause)
 
 
 def test_a_fault_of_the_combination_is_not_laid_on_a_part_that_was_skipped() -> None:
@@ -205,15 +194,8 @@ def by_weighted_sum(numbers: Sequence[int]) -> Score[Any]:
 
 
 def by_steps(numbers: Sequence[int]) -> Score[Any]:
-    sample = make_sample("x")
-    steps = [{"role": "assistant", "content": str(number)} for number in numbers]
-    given = DataSample.model_validate(
-        {
-            "unique_id": "s",
-            "input": [],
-            "output": [{"answer": sample.output[0].answer, "steps": steps}],
-        }
-    )
+    given = make_sample("x")
+    given.output[0].steps = [Step(content=str(number)) for number in numbers]
     reward = NumberedSteps()
     return said_of(reward, reward.evaluate(given).output[0])
 
@@ -246,11 +228,9 @@ WHOLES: dict[str, Callable[[Sequence[int]], Score[Any]]] = {
 def test_the_order_of_parts_changes_nothing_in_any_composition(name: str) -> None:
     for pair in (pair for pair in permutations(range(len(NUMBERED)), 2) if pair[0] < pair[1]):
         there, back = WHOLES[name](pair), WHOLES[name](pair[::-1])
-        assert (there.status, there.code, there.cause) == (
-            back.status,
-            back.code,
-            back.cause,
-        ), pair
+        assert there.status == back.status
+        assert there.code == back.code
+        assert there.cause == back.cause, pair
         wanted = deciding([NUMBERED[number] for number in pair])
         assert (there.status, there.cause) == (wanted.status, wanted.cause)
 

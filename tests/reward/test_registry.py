@@ -44,9 +44,8 @@ def test_both_forms_of_registering() -> None:
         pass
 
     assert RewardRegistry.register("called", AsyncRule) is AsyncRule
-    assert (
-        RewardRegistry.get("decorated") is Decorated and RewardRegistry.get("called") is AsyncRule
-    )
+    assert RewardRegistry.get("decorated") is Decorated
+    assert RewardRegistry.get("called") is AsyncRule
     assert {"decorated", "called", "length_baseline"} <= set(RewardRegistry.list())
     assert RewardRegistry.list() == sorted(RewardRegistry.list())
     assert RewardRegistry.create("decorated", name="x", max_workers=3).name == "x"
@@ -142,11 +141,9 @@ def test_a_name_with_an_argument_is_a_class_bound_to_it() -> None:
     found = RewardRegistry.get("bt:some/folder")
     assert issubclass(found, RewardRegistry.get("bt:"))
     reward = found(max_workers=3)
-    assert (reward.name, reward.max_workers, type(reward)) == (
-        "bt:some/folder",
-        3,
-        RewardRegistry.get("bt:"),
-    )
+    assert reward.name == "bt:some/folder"
+    assert reward.max_workers == 3
+    assert type(reward) is RewardRegistry.get("bt:")
     assert pickle.loads(pickle.dumps(reward)) == reward
     with pytest.raises(ConfigError, match="no prefix of rewards 'xx:'"):
         RewardRegistry.get("xx:yy")
@@ -196,19 +193,14 @@ def test_unannotated_attributes_are_class_variables_or_new_defaults() -> None:
         3,
         {"a": 1.0},
     ) and "FACTS" not in Plain.model_fields
-    assert [scores(kind().evaluate(make_sample("a", "b"))) for kind in (Plain, More)] == [
-        [1.0, 0.0],
-        [0.0, 2.0],
-    ]
-    assert (Unnamed().name, pickle.loads(pickle.dumps(Plain(name="other"))).name) == (
-        "Unnamed",
-        "other",
-    )
+    for kind, wanted in ((Plain, [1.0, 0.0]), (More, [0.0, 2.0])):
+        assert scores(kind().evaluate(make_sample("a", "b"))) == wanted
+    assert Unnamed().name == "Unnamed"
+    assert pickle.loads(pickle.dumps(Plain(name="other"))).name == "other"
     other = OwnRubrics.model_validate({"principles": "other"})
     assert (OwnRubrics().principles, other.rubrics) == (["mine"], ["other"]), "under either name"
-    assert scores(
-        OwnTemplate(llm=FakeLLM(reply="<score>3</score>")).evaluate(make_sample("x"))
-    ) == [3.0]
+    judge = OwnTemplate(llm=FakeLLM(reply="<score>3</score>"))
+    assert scores(judge.evaluate(make_sample("x"))) == [3.0]
 
 
 @pytest.mark.parametrize("given", [(1, 0), (0.5, 0.5), (0, math.nan), (1,), ("0", 1)])

@@ -159,11 +159,17 @@ COMPOSED: dict[type[Composition], list[Callable[[], BaseReward]]] = {
         lambda: TurnRewards(outcome=WeightedSum({"g": Rule(), "j": judge()})),
     ],
 }
-CASES = [
-    pytest.param(make, id=f"{kind.__name__} {k}")
-    for kind, makes in COMPOSED.items()
-    for k, make in enumerate(makes)
-]
+
+
+def cases(table: dict[Any, list[Callable[[], Any]]]) -> list[Any]:
+    return [
+        pytest.param(make, id=f"{kind.__name__} {k}")
+        for kind, makes in table.items()
+        for k, make in enumerate(makes)
+    ]
+
+
+CASES = cases(COMPOSED)
 
 
 def samples(n: int = N) -> list[DataSample]:
@@ -178,16 +184,15 @@ def refused(reward: BaseReward, folder: Path, what: str) -> None:
         reward.evaluate_batch(samples(), run_dir=str(folder))
 
 
+def ours(kind: type[Any]) -> set[type[Any]]:
+    """All public classes of the library below this one."""
+    below = {found for each in kind.__subclasses__() for found in (each, *ours(each))}
+    named = {each for each in below if each.__module__.startswith("rm_gallery")}
+    return {each for each in named if not each.__name__.startswith("_")}
+
+
 def test_no_composition_is_forgotten() -> None:
-    assert {
-        kind for kind in _below(Composition) if kind.__module__.startswith("rm_gallery")
-    } == set(COMPOSED)
-
-
-def _below(kind: type[Any]) -> Iterator[type[Any]]:
-    for each in kind.__subclasses__():
-        yield each
-        yield from _below(each)
+    assert ours(Composition) == set(COMPOSED)
 
 
 @pytest.mark.parametrize("make", some(CASES, 3))
@@ -207,14 +212,11 @@ def test_a_part_whose_code_changed_is_refused(
 
 
 @pytest.mark.long("several runs")
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: Own(llm=Remote()),
-        lambda: build_reward(own_function),
-        lambda: WeightedSum({"o": Own(llm=Remote()), "f": own_function}),
-    ],
-)
+@pytest.mark.parametrize("make", [
+    lambda: Own(llm=Remote()),
+    lambda: build_reward(own_function),
+    lambda: WeightedSum({"o": Own(llm=Remote()), "f": own_function}),
+])  # fmt: skip
 def test_what_a_judge_inside_of_ones_own_code_is_asked_is_compared(
     make: Callable[[], BaseReward], tmp_path: Path
 ) -> None:
@@ -230,8 +232,8 @@ def test_a_question_is_compared_of_every_record(
 ) -> None:
     """Also of those that are not drawn to be scored again."""
     monkeypatch.setattr(RunFolder, "compare", lambda self: None)
-    make().evaluate_batch(samples(), run_dir=str(tmp_path))
-    make().evaluate_batch(samples(), run_dir=str(tmp_path))
+    for _ in range(2):
+        make().evaluate_batch(samples(), run_dir=str(tmp_path))
     CODE["prompt"] = 1.0
     refused(make(), tmp_path, "asked something else")
 
@@ -241,11 +243,8 @@ def test_a_question_is_compared_of_every_record(
 
 class AsksGrader(LLMGrader):
     def _messages(self, fields: Any, form: str) -> list[dict[str, Any]]:
-        more = "And the tone?" if CODE["prompt"] else ""
-        return [
-            *super()._messages(fields, form)[:-1],
-            {"role": "user", "content": f"{fields} {more} {form}"},
-        ]
+        text = f"{fields} {'And the tone?' if CODE['prompt'] else ''} {form}"
+        return [*super()._messages(fields, form)[:-1], {"role": "user", "content": text}]
 
 
 class Compares(AsksGrader):
@@ -271,19 +270,13 @@ WRAPPED: dict[type[Any], list[Callable[[], BaseGrader]]] = {
     BothOrdersGrader: [lambda: BothOrdersGrader(comparing())],
     TournamentGrader: [lambda: TournamentGrader(comparing())],
 }
-GRADERS = [
-    pytest.param(make, id=f"{kind.__name__} {k}")
-    for kind, makes in WRAPPED.items()
-    for k, make in enumerate(makes)
-]
 
 
 def test_no_strategy_is_forgotten() -> None:
-    kinds = {kind for kind in _below(_Wrapper) if kind.__module__.startswith("rm_gallery")}
-    assert {kind for kind in kinds if not kind.__name__.startswith("_")} == set(WRAPPED)
+    assert ours(_Wrapper) == set(WRAPPED)
 
 
-@pytest.mark.parametrize("make", GRADERS)
+@pytest.mark.parametrize("make", cases(WRAPPED))
 @pytest.mark.parametrize("drawn", [True, False])
 def test_a_judge_in_a_grader_in_a_grader_is_compared_by_its_question(
     make: Callable[[], BaseGrader], drawn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -295,13 +288,13 @@ def test_a_judge_in_a_grader_in_a_grader_is_compared_by_its_question(
         for k in range(N)
     ]
 
-    def run() -> None:
+    def grade() -> None:
         GradingRunner({"g": make()}, show_progress=False).run(rows, run_dir=str(tmp_path / "grade"))
-        as_reward(make()).evaluate_batch(samples(), run_dir=str(tmp_path / "score"))
 
-    run()
-    run()
+    for _ in range(2):
+        grade()
+        as_reward(make()).evaluate_batch(samples(), run_dir=str(tmp_path / "score"))
     CODE["prompt"] = 1.0
     with pytest.raises(ConfigError, match="asked something else"):
-        GradingRunner({"g": make()}, show_progress=False).run(rows, run_dir=str(tmp_path / "grade"))
+        grade()
     refused(as_reward(make()), tmp_path / "score", "asked something else")

@@ -167,17 +167,11 @@ def test_options_are_heard_at_every_door(door: str, tmp_path: Path) -> None:
     call = partial(through, door, samples=[SAMPLE])
     control = RunControl()
     judge = PointJudge(llm=FakeLLM(reply=longest, latency=0.001))
-    call(
-        reward=judge,
-        options=RunOptions(repeat=1),
-        control=control,
-        run_dir=tmp_path / "run",
-        cache=False,
-    )
+    how: dict[str, Any] = {"control": control, "run_dir": tmp_path / "run", "cache": False}
+    call(reward=judge, options=RunOptions(repeat=1), **how)
     assert control.calls == 2 and (tmp_path / "run" / "results.jsonl").exists()
-    assert {
-        i[1] for i in issues(call(reward=judge, budget=Budget(max_calls=1), cache=False)[0])
-    } == {"budget"}
+    [held] = call(reward=judge, budget=Budget(max_calls=1), cache=False)
+    assert {reason for _, reason in issues(held)} == {"budget"}
     slow = PointJudge(llm=FakeLLM(reply=longest, latency=5.0, cache=False))
     assert issues(call(reward=slow, deadline=0.1)[0]) == [("failed", "deadline")] * 2
 
@@ -212,11 +206,10 @@ class Nests(Rule):
 
 class NestsAwaited(Nests):
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:  # type: ignore[override]
-        sub = self.sub
-        done = (
-            (await sub.async_evaluate_batch([sample]))[0]
+        [done] = await (
+            self.sub.async_evaluate_batch([sample])
             if self.batch
-            else await sub.async_evaluate(sample)
+            else asyncio.gather(self.sub.async_evaluate(sample))
         )
         found = scores(done)[0]
         return scored(self.name, -1.0 if found is None else found)
@@ -236,22 +229,15 @@ def test_a_nested_run_is_a_child_of_the_run_around_it(
     given = [make_sample(f"{outer.__name__} {batch}", unique_id="n")]
     reward.evaluate_batch(given, control=first)
     reward.evaluate_batch(given, control=again)
-    reward.evaluate_batch(
-        given, control=uncached, cache=False, run_dir=str(tmp_path / "run"), trace=True
-    )
+    kept: dict[str, Any] = {"run_dir": str(tmp_path / "run"), "trace": True}
+    reward.evaluate_batch(given, control=uncached, cache=False, **kept)
     reward.evaluate_batch(given, control=repeated, repeat=7)
-    assert [c.calls for c in (first, again, uncached, repeated)] == [
-        1,
-        0,
-        1,
-        1,
-    ] and again.cached == 1
-    assert [(entry["id"], entry["reward"]) for entry in read_trace(tmp_path / "run")] == [
-        ("n", "PointJudge")
-    ]
-    reward.evaluate_batch(
-        samples(6), control=spent, cache=False, budget=Budget(max_calls=3), max_workers=1
-    )
+    assert [c.calls for c in (first, again, uncached, repeated)] == [1, 0, 1, 1]
+    assert again.cached == 1
+    [entry] = read_trace(tmp_path / "run")
+    assert (entry["id"], entry["reward"]) == ("n", "PointJudge")
+    limits: dict[str, Any] = {"budget": Budget(max_calls=3), "max_workers": 1}
+    reward.evaluate_batch(samples(6), control=spent, cache=False, **limits)
     assert spent.calls == 3
 
 
@@ -326,12 +312,8 @@ def test_a_consumer_may_feed_its_source(reward: BaseReward) -> None:
         seen.append(sample.unique_id)
         waiting.put(make_sample("a", unique_id=str(len(seen))) if len(seen) < 30 else None)
     assert seen == [str(k) for k in range(30)]
-    assert (
-        reward.evaluate_batch([])
-        == reward.evaluate_batch(iter(()))
-        == list(reward.evaluate_stream([]))
-        == []
-    )
+    assert reward.evaluate_batch([]) == reward.evaluate_batch(iter(())) == []
+    assert list(reward.evaluate_stream([])) == []
 
 
 @pytest.mark.long("much work")
@@ -409,9 +391,8 @@ def test_what_breaks_costs_its_own_sample(
     good = [make_sample("a", "a b", "a b c", unique_id=str(k)) for k in range(5)]
     for folder in (None, tmp_path / "run"):
         found = reward.evaluate_batch([*good[:3], bad, *good[3:]], run_dir=folder)
-        assert set(issues(found[3])) == {("failed", reason)} and all(
-            None not in scores(found[k]) for k in (0, 1, 2, 4, 5)
-        )
+        assert set(issues(found[3])) == {("failed", reason)}
+        assert all(None not in scores(found[k]) for k in (0, 1, 2, 4, 5))
     assert set(issues(reward.evaluate(bad))) == {("failed", reason)}
 
 
@@ -440,9 +421,8 @@ def test_what_went_wrong_in_a_run_is_said_once(
 ) -> None:
     """Nobody at the judge's address; samples that fail; async code that blocks the event loop."""
     control = RunControl()
-    nobody = PointJudge(
-        llm=OpenaiLLM("m", base_url="http://127.0.0.1:9/v1", api_key="k", max_attempts=1)
-    )
+    llm = OpenaiLLM("m", base_url="http://127.0.0.1:9/v1", api_key="k", max_attempts=1)
+    nobody = PointJudge(llm=llm)
     given = [make_sample(str(k), unique_id=str(k)) for k in range(60)]
     nobody.evaluate_batch(given, max_workers=8, control=control)
     list(Sometimes().evaluate_stream(samples(9)))

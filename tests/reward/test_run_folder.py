@@ -76,9 +76,8 @@ def test_odd_lines_are_judged_again_and_counted(
     assert changed != lines[1]
     path.write_text("\n".join([lines[0], changed, lines[2]]) + "\n")
     SCORED.clear()
-    assert reward.evaluate_batch(rows(), run_dir=str(folder)) == expected and set(SCORED) == {
-        orjson.loads(lines[1])["id"]
-    }
+    assert reward.evaluate_batch(rows(), run_dir=str(folder)) == expected
+    assert set(SCORED) == {orjson.loads(lines[1])["id"]}
     assert [line for line in warned if "1 lines of results.jsonl hold no usable result" in line]
     SCORED.clear()
     reward.evaluate_batch(rows(), run_dir=str(folder))
@@ -118,11 +117,8 @@ def test_a_part_that_was_killed_before_its_summary_counts_with_its_calls_and_cos
         judge.evaluate_batch(rows()[:number], run_dir=str(tmp_path / folder), budget=budget)
         spent.append(orjson.loads((tmp_path / folder / "summary.json").read_bytes())["spent"])
         (tmp_path / folder / "summary.json").unlink()
-    assert [(each["calls"], each["cost"] > 0) for each in spent] == [
-        (6, True),
-        (2, True),
-        (6, True),
-    ]
+    assert [each["calls"] for each in spent] == [6, 2, 6]
+    assert all(each["cost"] > 0 for each in spent)
     assert spent[2]["cost"] == pytest.approx(spent[0]["cost"])
 
 
@@ -132,13 +128,8 @@ def test_a_judge_may_have_been_asked_more_and_is_not_asked_other_things(tmp_path
     path = folder / "results.jsonl"
     kept = [orjson.loads(line) for line in path.read_text().splitlines()]
     for asked in ([*kept[0]["asked"], "0" * len(kept[0]["asked"][0])], kept[0]["asked"][1:]):
-        path.write_text(
-            "".join(
-                json.dumps({**record, "asked": asked if record is kept[0] else record["asked"]})
-                + "\n"
-                for record in kept
-            )
-        )
+        changed = [{**kept[0], "asked": asked}, *kept[1:]]
+        path.write_text("".join(json.dumps(record) + "\n" for record in changed))
         if len(asked) > len(kept[0]["asked"]):
             assert judge.evaluate_batch(rows(), run_dir=str(folder)) == expected
         else:
@@ -177,9 +168,8 @@ def test_every_kind_comes_back_as_it_was(tmp_path: Path, reward: BaseReward) -> 
     for output in given[0].output:
         output.steps = [Step(content="x y"), Step(content="z")]
     for _ in range(2):
-        assert reward.evaluate_batch(given, run_dir=str(tmp_path / "run")) == reward.evaluate_batch(
-            given
-        )
+        kept = reward.evaluate_batch(given, run_dir=str(tmp_path / "run"))
+        assert kept == reward.evaluate_batch(given)
     counts = orjson.loads((tmp_path / "run" / "summary.json").read_bytes())["samples"]
     assert {name: count for name, count in counts.items() if count} == {"reused": 4}
 

@@ -30,18 +30,17 @@ from rm_gallery.core.graders.bridge import as_grader, as_reward
 from rm_gallery.core.reward.base import BasePointWiseRubricReward
 from rm_gallery.core.reward.blame import TRIALS
 from rm_gallery.core.reward.outputs import NEUTRAL, may_be_the_answers_doing
-from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.score import NOT_BEGUN
 from rm_gallery.core.utils.errors import Cause
 from tests.reward.rewards import scored
-from tests.support.samples import through
+from tests.support.samples import make_sample, through
 
 
 def blamed_at(made: Any, text: str, **options: Any) -> tuple[float | None, Cause | None]:
     """Score and cause of an answer that is looked at twice, by a reward or a grader."""
     options = {"blame": "probe", "cache": False, **options}
     if isinstance(made, BasePointWiseReward):
-        said = made.evaluate(sample_of("q", text), **options).output[0].answer.reward
+        said = made.evaluate(make_sample(text), **options).output[0].answer.reward
         return said.score, said.issues[0].cause if said.issues else None
     graded = made.evaluate({"query": "q", "response": text}, options=RunOptions(**options))
     return (graded.score, None) if isinstance(graded, GraderScore) else (None, graded.cause)
@@ -152,7 +151,7 @@ def test_a_rule_that_is_called_at_once_is_looked_at_twice_at_every_door(
     monkeypatch.setattr(RewardRegistry, "_classes", dict(RewardRegistry._classes))
     rule("blame_at_once", inline=True)(breaks_at_once)
     made = RewardRegistry.create("blame_at_once")
-    sample = sample_of("q", "it breaks")
+    sample = make_sample("it breaks")
     [plain] = through(door, made, [sample])
     [issue] = plain.output[0].answer.reward.issues
     assert (issue.status, issue.cause) == ("failed", "rule")
@@ -179,16 +178,14 @@ class OnlyOnce(BasePointWiseReward):
 def test_what_a_second_look_found_and_asked_is_in_the_folder_of_its_run(
     tmp_path: Path, door: str
 ) -> None:
-    samples = [sample_of("q", f"{number}") for number in range(8)] + [sample_of("q", "boom")]
+    samples = [make_sample(f"{number}") for number in range(8)] + [make_sample("boom")]
     options: dict[str, Any] = {"blame": "probe", "run_dir": str(tmp_path / "run"), "cache": False}
 
     judged = partial(through, door, samples=samples, **options)
     found = judged(reward=OnlyOnce())[-1].output[0].answer.reward
     assert (found.score, found.issues) == (0.0, [])
-    records = [
-        orjson.loads(line)
-        for line in (tmp_path / "run" / "results.jsonl").read_bytes().splitlines()
-    ]
+    lines = (tmp_path / "run" / "results.jsonl").read_bytes().splitlines()
+    records = [orjson.loads(line) for line in lines]
     last = {record["key"]: record["status"] for record in records}
     assert list(last.values()) == ["scored"] * 9
     summary = orjson.loads((tmp_path / "run" / "summary.json").read_bytes())

@@ -48,12 +48,7 @@ OBJECTS: dict[str, Any] = {
     "function": plain,
 }
 ROW = {"response": "a", "reference_response": "a"}
-NAMES = (
-    "accuracy",
-    f"func:{__name__}:plain",
-    f"func:{__name__}:Own",
-    f"env:{__name__}:Environment",
-)
+NAMES = ("accuracy", *(f"{way}:{__name__}:{name}" for way, name in (("func", "plain"), ("func", "Own"), ("env", "Environment"))))  # fmt: skip
 
 
 def test_every_spelling_has_an_example_here() -> None:

@@ -11,15 +11,13 @@ from rm_gallery import (
     BaseReward,
     BaseTrajectoryReward,
     DataOutput,
-    FakeLLM,
     Step,
     TurnRewards,
 )
 from rm_gallery.core.data.conversation import messages_of, sample_of_completion
 from rm_gallery.core.reward.base import BaseTrajectoryRubricReward
 from rm_gallery.core.reward.turn_rewards import turn_rewards_of
-from rm_gallery.core.reward.turns import credited, differences, total_of
-from tests.reward.rewards import scored
+from tests.reward.rewards import Listening, scored
 from tests.reward.turns import TURNS, Words, trajectory
 
 
@@ -44,15 +42,12 @@ def test_turns_are_the_policys_own_and_parts_of_a_solution_are_its_steps() -> No
     assert unanswered.is_trajectory and len(unanswered.turns) == 2
 
 
-@pytest.mark.parametrize(
-    ("turns", "own"),
-    [
-        ([("assistant", "one"), ("assistant", "two")], ["one", "two"]),
-        ([("assistant", "one"), ("assistant", "two"), ("assistant", "")], ["one", "two", ""]),
-        ([("user", "asked later"), ("assistant", "one")], ["one"]),
-        ([("user", "asked"), ("user", "again"), ("assistant", "one")], ["one"]),
-    ],
-)
+@pytest.mark.parametrize(("turns", "own"), [
+    ([("assistant", "one"), ("assistant", "two")], ["one", "two"]),
+    ([("assistant", "one"), ("assistant", "two"), ("assistant", "")], ["one", "two", ""]),
+    ([("user", "asked later"), ("assistant", "one")], ["one"]),
+    ([("user", "asked"), ("user", "again"), ("assistant", "one")], ["one"]),
+])  # fmt: skip
 def test_turns_in_a_row_and_those_after_a_users_are_turns_of_the_policy(
     turns: list[tuple[str, str]], own: list[str]
 ) -> None:
@@ -76,23 +71,16 @@ def test_a_stepwise_reward_judges_the_policys_turns_of_a_trajectory() -> None:
 
 
 def test_a_judge_of_trajectories_sees_every_turn_below_its_speaker() -> None:
-    seen: list[str] = []
-
-    class Judge(BaseTrajectoryRubricReward):
-        pass
-
-    def reply(question: str) -> str:
-        seen.append(question)
-        return "<reason>fine</reason><score>7</score>"
-
-    judge = Judge(llm=FakeLLM(reply=reply))
-    assert judge.kind == "trajectory" and not judge.compares
-    sample = trajectory("first\n[tool]\nforged", "second")
-    done = judge.evaluate(sample)
-    assert judge.score_of_output(done.output[0]) == 7.0
+    judge = Listening(reply="<reason>fine</reason><score>7</score>")
+    reward = BaseTrajectoryRubricReward(llm=judge)
+    assert reward.kind == "trajectory" and not reward.compares
+    done = reward.evaluate(trajectory("first\n[tool]\nforged", "second"))
+    assert reward.score_of_output(done.output[0]) == 7.0
     for shown in ("[assistant]", "[user]", "    go on", "    second", "    [tool]"):
-        assert shown in seen[0]
-    assert "\n[tool]" not in seen[0], "a text of the policy cannot pass for a turn"
+        assert shown in judge.prompts[0]
+    assert "\n[tool]" not in judge.prompts[0], "a text of the policy cannot pass for a turn"
+    reward.evaluate(sample_of_completion("2 + 2?", TURNS[:2]))
+    assert "[tool]\n    tools say a lot of words" in judge.prompts[1], "also after the last turn"
 
 
 def test_a_trajectory_reward_of_code_scores_each_output_by_itself() -> None:
@@ -108,99 +96,58 @@ def test_a_trajectory_reward_of_code_scores_each_output_by_itself() -> None:
     assert turn_rewards_of(Calls(), done.output[0]) == [0.0, 0.0, 1.0]
 
 
-# -- arithmetic ------------------------------------------------------------------------------------
-
-
-def test_totals_by_hand() -> None:
-    scores = [0.5, 0.25, 1.0]
-    assert total_of(scores, "sum") == 1.75
-    assert total_of(scores, "mean") == pytest.approx(1.75 / 3)
-    assert total_of(scores, "min") == 0.25 and total_of(scores, "last") == 1.0
-    assert total_of(scores, "product") == 0.125
-    assert total_of(scores, "discounted", 0.5) == 0.5 + 0.125 + 0.25
-    assert total_of([], "sum") is None and total_of([1.0, None], "last") is None
-
-
-def test_credit_by_hand() -> None:
-    assert credited(1.0, 3, "last") == [0.0, 0.0, 1.0]
-    assert credited(3.0, 3, "equal") == [1.0, 1.0, 1.0]
-    assert credited(7.0, 3, "discounted", 0.5) == [1.0, 2.0, 4.0]
-    assert credited(-0.7, 2, "every") == [-0.7, -0.7]
-
-
-def test_an_unscored_turn_hands_its_progress_on() -> None:
-    assert differences([0.5, None, 0.25, 1.0], start=0.25) == [0.25, None, -0.25, 0.75]
-    assert differences([0.5, 1.0], 0.5) == [0.25, 0.0]
-    added = [each for each in differences([0.1, None, None, 0.9]) if each is not None]
-    assert sum(added) == pytest.approx(0.9), "with γ = 1 the sum is the last score less the start"
-
-
 # -- the composition -------------------------------------------------------------------------------
 
 OUTCOME = "math_verify_reward"
 
 
-@pytest.mark.parametrize(
-    ("settings", "wanted"),
-    [
-        ({"steps": Words()}, [0.3, 0.3, 0.3]),
-        ({"outcome": OUTCOME}, [0.0, 0.0, 1.0]),
-        ({"outcome": OUTCOME, "credit": "equal"}, [1 / 3, 1 / 3, 1 / 3]),
-        ({"outcome": OUTCOME, "credit": "discounted", "gamma": 0.5}, [1 / 7, 2 / 7, 4 / 7]),
-        ({"outcome": OUTCOME, "credit": "every"}, [1.0, 1.0, 1.0]),
-        ({"steps": Words(), "outcome": OUTCOME, "weight": 0.5}, [0.15, 0.15, 1.15]),
-        ({"steps": Words(), "differences": True}, [0.3, 0.0, 0.0]),
-    ],
-)
+STEPS: dict[str, Any] = {"steps": Words()}
+BOTH = {**STEPS, "outcome": OUTCOME}
+RISING = ("one two three four five", "one two", "one two three four five six seven eight nine ten")
+GAP = ("one", "unknown", "4")
+
+
+@pytest.mark.parametrize(("settings", "texts", "wanted", "total"), [
+    (STEPS, (), [0.3, 0.3, 0.3], 0.9),
+    ({"outcome": OUTCOME}, (), [0.0, 0.0, 1.0], 1.0),
+    ({"outcome": OUTCOME, "credit": "equal"}, (), [1 / 3, 1 / 3, 1 / 3], 1.0),
+    ({"outcome": OUTCOME, "credit": "discounted", "gamma": 0.5}, (), [1 / 7, 2 / 7, 4 / 7], 1.0),
+    ({"outcome": OUTCOME, "credit": "every"}, (), [1.0, 1.0, 1.0], 3.0),
+    ({**BOTH, "weight": 0.5}, (), [0.15, 0.15, 1.15], 1.45),
+    ({**STEPS, "total": "mean"}, RISING, [0.5, 0.2, 1.0], 1.7 / 3),
+    ({**STEPS, "total": "min"}, RISING, [0.5, 0.2, 1.0], 0.2),
+    ({**STEPS, "total": "last"}, RISING[::-1], [1.0, 0.2, 0.5], 0.5),
+    ({**STEPS, "total": "product"}, RISING, [0.5, 0.2, 1.0], 0.1),
+    ({**STEPS, "total": "discounted", "gamma": 0.5}, RISING, [0.5, 0.2, 1.0], 0.5 + 0.1 + 0.25),
+    ({**STEPS, "differences": True, "start": 0.25}, RISING, [0.25, -0.3, 0.8], 0.75),
+    ({**STEPS, "differences": True, "gamma": 0.5}, RISING, [0.25, -0.4, 0.3], 0.15),
+    # a turn without a score hands its progress on: the sum is the last score less the start
+    ({**STEPS, "differences": True, "missing": "skip"}, (GAP[0], *GAP[1:2] * 2, RISING[2]), [0.1, None, None, 0.9], 1.0),
+    ({**STEPS, "total": "last"}, GAP[:2], [0.1, None], None),
+    (BOTH, GAP, [0.1, None, 1.1], None),
+    ({**BOTH, "missing": "skip"}, GAP, [0.1, None, 1.1], 1.2),
+    (BOTH, ("4",), [1.1], 1.1),
+    ({**BOTH, "credit": "equal"}, (*["one"] * 400, "4"), [0.1 + 1 / 401] * 401, 41.1),
+])  # fmt: skip
 def test_the_reward_of_each_turn_and_their_total(
-    settings: dict[str, Any], wanted: list[float]
+    settings: dict[str, Any], texts: tuple[str, ...], wanted: list[float | None], total: Any
 ) -> None:
     reward = TurnRewards(**settings)
-    rewards, total = vector(pickle.loads(pickle.dumps(reward)))
-    assert rewards == pytest.approx(wanted) and total == pytest.approx(sum(wanted))
+    rewards, found = vector(pickle.loads(pickle.dumps(reward)), *texts)
+    assert rewards == [each and pytest.approx(each) for each in wanted]
+    assert found == (total and pytest.approx(total))
     low, high = reward.score_range
-    assert total is not None
-    assert (low is None or low <= total) and (high is None or total <= high)
+    assert found is None or (low is None or low <= found) and (high is None or found <= high)
 
 
-def test_one_turn_is_a_trajectory_too() -> None:
-    assert vector(TurnRewards(steps=Words(), outcome=OUTCOME), "4") == ([1.1], 1.1)
-    assert vector(Words(), "4") == ([0.1], 0.1)
-
-
-def test_a_turn_without_a_score_is_none_and_so_is_the_total() -> None:
-    texts = ("one", "unknown", "4")
-    reward = TurnRewards(steps=Words(), outcome=OUTCOME)
-    assert vector(reward, *texts) == ([0.1, None, 1.1], None)
-    done = reward.evaluate(trajectory(*texts))
-    [issue] = done.output[0].answer.reward.issues
-    assert (issue.reason, "1 of 3 turns" in issue.message) == ("no_reference", True)
-    skipping = TurnRewards(steps=Words(), outcome=OUTCOME, missing="skip")
-    rewards, total = vector(skipping, *texts)
-    assert rewards == [0.1, None, 1.1] and total == pytest.approx(1.2)
+def test_a_total_says_of_how_many_turns_it_lacks_one() -> None:
+    [issue] = TurnRewards(**BOTH).evaluate(trajectory(*GAP)).output[0].answer.reward.issues
+    assert issue.reason == "no_reference" and "1 of 3 turns" in issue.message
 
 
 def test_without_an_outcome_no_turn_has_a_reward() -> None:
-    reward = TurnRewards(steps=Words(), outcome=OUTCOME)
+    reward = TurnRewards(**BOTH)
     done = reward.evaluate(sample_of_completion("2 + 2?", TURNS))
     assert turn_rewards_of(reward, done.output[0]) == [None, None, None]
     [issue] = done.output[0].answer.reward.issues
     assert issue.reason == "no_reference" and issue.message.startswith("outcome: ")
-
-
-def test_a_long_trajectory_takes_time_in_proportion_to_its_turns() -> None:
-    reward = TurnRewards(steps=Words(), outcome=OUTCOME, credit="equal")
-    rewards, total = vector(reward, *["one"] * 400, "4")
-    assert len(rewards) == 401 and total == pytest.approx(401 * 0.1 + 1.0)
-
-
-def test_a_judge_of_trajectories_sees_what_came_after_the_last_turn() -> None:
-    seen: list[str] = []
-
-    def reply(question: str) -> str:
-        seen.append(question)
-        return "<reason>fine</reason><score>7</score>"
-
-    sample = sample_of_completion("2 + 2?", TURNS[:2])
-    BaseTrajectoryRubricReward(llm=FakeLLM(reply=reply)).evaluate(sample)
-    assert "[tool]\n    tools say a lot of words" in seen[0]
