@@ -129,7 +129,7 @@ def _google_turns(content: GoogleContent) -> list[dict[str, Any]]:
         turn["reasoning_content"] = thoughts
     calls = [part.functionCall for part in parts if part.functionCall]
     if calls:
-        turn["tool_calls"] = [_call(call) for call in calls]
+        turn["tool_calls"] = [_call_of_openai(call) for call in calls]
     answers = [part.functionResponse for part in parts if part.functionResponse]
     tool_turns = [
         {"role": "tool", "name": json_text(a.get("name")), "content": json_text(a.get("response"))}
@@ -138,7 +138,7 @@ def _google_turns(content: GoogleContent) -> list[dict[str, Any]]:
     return tool_turns if tool_turns and not texts and not calls else [turn, *tool_turns]
 
 
-def _call(call: Mapping[str, Any]) -> dict[str, Any]:
+def _call_of_openai(call: Mapping[str, Any]) -> dict[str, Any]:
     arguments = call.get("args")
     function = {
         "name": json_text(call.get("name")),

@@ -54,15 +54,15 @@ def aggregated(replies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for row in known:
         tasks.setdefault(str(row.get("_ng_task_index")), []).append(row)
     groups = [
-        {"_ng_task_index": rows[0].get("_ng_task_index"), **_figures(rows)}
+        {"_ng_task_index": rows[0].get("_ng_task_index"), **_metrics_of(rows)}
         for rows in tasks.values()
     ]
-    every = _figures(known)
+    every = _metrics_of(known)
     key = {name: every[name] for name in ("mean/reward",) if name in every}
     return {"group_level_metrics": groups, "agent_metrics": every, "key_metrics": key}
 
 
-def _figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def _metrics_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     columns: dict[str, list[float]] = {}
     for row in rows:
         parts = row.get("reward_components")

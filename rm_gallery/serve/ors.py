@@ -357,7 +357,7 @@ class OrsEnvironments:
         if body.toolset_name is not None:
             raise invalid("there are no toolsets here; leave out toolset_name.")
         task = self._task(asked._replace(body=OrsOfTask(split=split, index=index)))
-        env = self._named(body.env_name) if body.env_name else self._env(asked)
+        env = self._environment_named(body.env_name) if body.env_name else self._env(asked)
         if sid in self._sessions:
             raise Refused(400, "session_exists", "There is a session of this id already.")
         now = time.monotonic()
@@ -411,7 +411,7 @@ class OrsEnvironments:
         if wrong is not None:
             return _told(dumped({"ok": False, "error": wrong[1], "reason": wrong[0]}))
         if work is None:
-            self._judge(session, "answer", of, [given], asked.headers, _output)
+            self._begin_judging(session, "answer", of, [given], asked.headers, _output)
         return await self._begun(session, "answer")
 
     async def score_group(self, asked: _OrsRequest) -> AsyncIterator[bytes]:
@@ -426,12 +426,12 @@ class OrsEnvironments:
         answers = [_last_said(candidate) for candidate in body.candidates]
         of = digest(answers)
         if work is None or work.of != of or _fell_through(work.task):
-            self._judge(session, "group", of, answers, asked.headers, _group)
+            self._begin_judging(session, "group", of, answers, asked.headers, _group)
         return await self._begun(session, "group")
 
     # judging
 
-    def _judge(
+    def _begin_judging(
         self,
         session: OrsSession,
         kind: Literal["answer", "group"],
@@ -504,7 +504,7 @@ class OrsEnvironments:
         else the only one.
         """
         if asked.env:
-            return self._named(asked.env)
+            return self._environment_named(asked.env)
         told = asked.headers.get(b"x-deployment", b"").decode("latin-1")
         known = self._spelled_env(told.rpartition("/")[2])
         if known is None and len(self.rewards) == 1:
@@ -518,7 +518,7 @@ class OrsEnvironments:
     def _spelled_env(self, name: str) -> str | None:
         return next((each for each in self.rewards if each.lower() == name.lower()), None)
 
-    def _named(self, name: str) -> str:
+    def _environment_named(self, name: str) -> str:
         known = self._spelled_env(name)
         if known is None:
             what = unknown_name("environment", name[:80], self.rewards)

@@ -186,7 +186,7 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
     figures = _figures(built, rows)
     judge, endpoint = judge_of(built)
     spent = spent_by(control, began_at)
-    out = _compared(built, name, rows)
+    out = _compare_runs(built, name, rows)
     out = replace(out, reasons=reasons.sorted(), calls=spent["calls"], stopped=spent["stopped"])
     extra = {**figures.extra, "verdict": out.verdict, "recorded": _beside(out)}
     report = replace(
@@ -266,7 +266,7 @@ def _beside(report: RejudgeReport) -> dict[str, Any]:
     }
 
 
-def _compared(
+def _compare_runs(
     reward: BaseReward, data: str, rows: Sequence[tuple[Rejudgement, Judged]]
 ) -> RejudgeReport:
     rollouts = [row for row, _ in rows]

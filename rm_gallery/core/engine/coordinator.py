@@ -108,9 +108,9 @@ class Coordinator:
         """Take a question for budget; its answer comes at once or later."""
         asking = asyncio.get_running_loop().create_task(self._claim(number, *call))
         self._asking[number] = asking
-        asking.add_done_callback(partial(self._asked, number))
+        asking.add_done_callback(partial(self._answer_asked, number))
 
-    def _asked(self, number: int, asking: asyncio.Task[None]) -> None:
+    def _answer_asked(self, number: int, asking: asyncio.Task[None]) -> None:
         del self._asking[number]
         if not asking.cancelled():
             self.say("answer", number, asking.exception())  # raised by whoever asked

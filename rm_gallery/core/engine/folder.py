@@ -723,7 +723,7 @@ class ResumeCheck:
         self._size = min(4 * self._size, _MOST)
 
 
-class Asked:
+class AskedNotes:
     """Notes what judges are asked about samples that no folder keeps."""
 
     def __init__(self) -> None:
@@ -734,7 +734,7 @@ class Asked:
         return self._asked.setdefault(id(data), Questions())
 
 
-class Again(Asked):
+class Again(AskedNotes):
     """Stands in for a run folder while finished samples are judged once more, and holds what they
     get against what was kept.
     """

@@ -35,7 +35,7 @@ from rm_gallery.core.engine.engine import (
     Unit,
     Work,
 )
-from rm_gallery.core.engine.folder import Asked
+from rm_gallery.core.engine.folder import AskedNotes
 from rm_gallery.core.engine.options import RunOptions, begin_counters, detached_options
 from rm_gallery.core.model.limits import FailFast
 from rm_gallery.core.score import Score, failed, score_of_error, stopped
@@ -382,7 +382,7 @@ class RayLane(Lane):
 # -- in an actor -----------------------------------------------------------------------------------
 
 
-class _AskedHere(Asked):
+class _AskedHere(AskedNotes):
     """Stands in for the run folder, which the process that began the run keeps: it notes what
     judges are asked.
     """

@@ -136,7 +136,7 @@ class _Asking:
 
     async def by(self, way: str) -> Any:
         """Ask by a channel and read, as often as `_once_more` finds something to ask."""
-        messages, fields, repeat = self.messages(way), self._fields(way), current_repeat()
+        messages, fields, repeat = self.messages(way), self._request_fields(way), current_repeat()
         self.silences = self.repairs = 0
         while True:
             begun, attempt, self.reply = time.monotonic(), self.silences + self.repairs, None
@@ -159,7 +159,7 @@ class _Asking:
                 told(self.reply)
                 return result
 
-    def _fields(self, way: str) -> dict[str, Any]:
+    def _request_fields(self, way: str) -> dict[str, Any]:
         if way == "decision":
             return {**self.overrides, "questions": self.questions()}
         asked = request_fields(self.template, way, self.llm.enable_thinking, self.shown)

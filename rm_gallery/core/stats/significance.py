@@ -282,8 +282,8 @@ class _Bets:
         ):
             self._coarse, fine, self._counts = True, self._counts, Counter()
             for (value, own), k in fine.items():
-                self._counts[_cell(value), own] += k
-        self._counts[_cell(x) if self._coarse else x, weight] += 1
+                self._counts[_rounded_cell(value), own] += k
+        self._counts[_rounded_cell(x) if self._coarse else x, weight] += 1
         self._table = None
 
     def log(self, m: float) -> float:
@@ -306,7 +306,7 @@ class _Bets:
         return _log_of_mean(np.array(logs))
 
 
-def _cell(x: float) -> float:
+def _rounded_cell(x: float) -> float:
     return float(math.floor(x * _MOST_VALUES))
 
 

@@ -200,7 +200,7 @@ class AgentProcessBench(StepBenchmark):
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count steps and first harmful steps."""
         return CountsScorer(
-            "step_accuracy", self._found, lambda *cells: {}, seed, further=self._further
+            "step_accuracy", self._errors_found, lambda *cells: {}, seed, further=self._further
         )
 
     def _said(self, judged: Judged) -> tuple[list[int], list[int] | None]:
@@ -214,7 +214,7 @@ class AgentProcessBench(StepBenchmark):
         whole = scores is not None and len(scores) == len(known)
         return known, self.step_rule.signs(scores) if scores and whole else None
 
-    def _found(self, judged: Judged) -> Called:
+    def _errors_found(self, judged: Judged) -> Called:
         truth, said = self._said(judged)
         hits = None if said is None else list(map(eq, truth, said))
         return [True] * len(truth), hits
