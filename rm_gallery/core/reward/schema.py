@@ -121,13 +121,15 @@ def _of_several(bases: tuple[type, ...], names: set[str]) -> dict[str, Any]:
     """
     said: dict[str, Any] = {}
     for name in names:
-        kinds = [
-            next((k for k in base.__mro__ if name in vars(k).get("_said_here", vars(k))), None)
+        # per base those who say it, the nearest first
+        sayers = [
+            [k for k in base.__mro__ if name in vars(k).get("_said_here", vars(k))]
             for base in bases
         ]
-        owners = [kind for kind in dict.fromkeys(kinds) if kind is not None]
-        if len(owners) > 1:
-            own = next(o for o in owners if not any(issubclass(k, o) for k in owners if k is not o))
+        first = list(dict.fromkeys(each[0] for each in sayers if each))
+        if len(first) > 1:
+            later = {kind for each in sayers for kind in each[1:]}
+            own = next(kind for kind in first if kind not in later)
             said[name] = vars(own).get(name, getattr(own, name))
     return said
 
