@@ -399,9 +399,10 @@ def drift(
         return read_anchors(path, **vars(own), optional=not (is_old and joined))
 
     versions = read(old, is_old=True), read(new)
-    for name, attribute in (("labels", "labels"), ("cluster", "clusters")):
+    known = [anchor for version in versions for anchor in version.by_name.values()]
+    for name, field in (("labels", "label"), ("cluster", "cluster")):
         column = getattr(columns, name)
-        if column is not None and not any(getattr(version, attribute) for version in versions):
+        if column is not None and all(getattr(one, field) is None for one in known):
             raise ConfigError(
                 f"--{name} is '{column}': neither {old} nor {new} has such a column, and there is "
                 f"no such file"
