@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import jinja2
-from markupsafe import Markup
 from rapidfuzz.distance import Indel
 
 from rm_gallery.core.engine.folder import read_trace
@@ -87,7 +86,7 @@ def number_of(value: float | None) -> str:
 _TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True,
     undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-    finalize=lambda value: value if isinstance(value, Markup) else visible(str(value)),
+    finalize=lambda value: value if hasattr(value, "__html__") else visible(str(value)),
 )  # fmt: skip
 _TEMPLATES.filters |= {
     "line": single_line,
