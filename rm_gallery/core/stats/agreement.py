@@ -614,8 +614,9 @@ def _kendall_influence(x: Floats, y: Floats) -> Floats:
 
 def _signs(values: Floats) -> Floats:
     """Whether each value lies above (1) or below (-1) each other, in one matrix's memory."""
-    above = np.subtract.outer(values, values)
-    return np.sign(above, out=above)
+    above: Floats = np.subtract.outer(values, values)
+    np.sign(above, out=above)
+    return above
 
 
 def _correlation_influence(*parts: tuple[Floats, Floats]) -> Floats:

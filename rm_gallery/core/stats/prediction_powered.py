@@ -309,7 +309,8 @@ def labels_follow_verdicts(
     rows = np.maximum(np.bincount(within), 1)
 
     def residuals(column: Array) -> Array:
-        return column - (np.bincount(within, weights=column) / rows)[within]
+        left: Array = column - (np.bincount(within, weights=column) / rows)[within]
+        return left
 
     chosen = residuals(has)
     sides = [len(np.unique(own[side])) for side in (has, ~has)]
