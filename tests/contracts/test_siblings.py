@@ -56,6 +56,8 @@ AT_ONCE = (
     "environment-group",
     "grader-list",
 )
+OF_ALL_ALIKE = ("listwise", "pairwise", "grader-list", "batch-function", "batch-function-async")
+"""Kinds of which nobody can tell whose doing it is that a comparison gave no score."""
 KNOWN: dict[str, str] = {
     **{
         f"neighbours of the blamed/{kind}/answers-fault": "an answer that a reward itself calls impossible costs all of them the score"
@@ -68,13 +70,7 @@ KNOWN: dict[str, str] = {
     },
     **{
         f"outcome/{kind}/answers-fault": "an answer that made itself impossible to compare has no score instead of the worst"
-        for kind in (
-            "listwise",
-            "pairwise",
-            "grader-list",
-            "batch-function",
-            "batch-function-async",
-        )
+        for kind in OF_ALL_ALIKE
     },
     "outcome/environment*/None": "an environment that returns None is a fault of the data, for other kinds of the rule",
     **{
@@ -91,13 +87,7 @@ KNOWN: dict[str, str] = {
     },
     **{
         f"door/benchmax.*/{kind}/answers-fault": "the worst score where evaluate gives none, as under outcome/"
-        for kind in (
-            "listwise",
-            "pairwise",
-            "grader-list",
-            "batch-function",
-            "batch-function-async",
-        )
+        for kind in OF_ALL_ALIKE
     },
     **{
         f"door/{door}/grader-list/answers-fault": "a GraderError of the answer's own doing is worth the worst score for all"
