@@ -80,9 +80,9 @@ def begin(options: RunOptions, label: str) -> RunControl:
 
 
 @contextmanager
-def _until_its_end(control: RunControl, kept: int) -> Iterator[None]:
+def _until_its_end(control: RunControl) -> Iterator[None]:
     try:
-        with relaxed_gc(kept):
+        with relaxed_gc():
             yield
     finally:
         # a stream that is still open when the interpreter goes: nothing else works any more
@@ -302,7 +302,7 @@ class Run(Generic[R]):
         at once.
         """
         control = self._control
-        with _until_its_end(control, 0 if self._streaming else self._options.total or 0):
+        with _until_its_end(control):
             if self._streaming:
                 context = contextvars.copy_context()
                 library_loop.start_thread(lambda: context.run(self._feed_from_source))
@@ -494,7 +494,7 @@ class Batch(Generic[R]):
         context = contextvars.copy_context()
         context.run(current_run.set, control)
         context.run(stop_mark.set, mark)
-        with _until_its_end(control, self.options.total or 0):
+        with _until_its_end(control):
             for index, item in enumerate(self._items):
                 missing = None
                 if control.why_stopped is None:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import (
@@ -66,10 +66,8 @@ BEAT_SECONDS = 1.0
 WATCH_SECONDS = 0.05
 """How often threads are looked at."""
 STUCK_SECONDS = 0.1
-"""A thread that is at its chunk for so long gets another one beside it."""
+"""A thread that is at its job for so long gets another one beside it."""
 TRIAL_THREADS = 8
-CHUNK_SECONDS = 0.005
-MAX_CHUNK = 512
 CHEAP_SECONDS = 2e-4
 """Below this a job holds the interpreter lock all the time it runs: more threads only take turns.
 """
@@ -95,11 +93,6 @@ class JobCost:
     def cheap(self) -> bool:
         """Whether such a job is known to be over at once."""
         return self.seconds is not None and self.seconds <= CHEAP_SECONDS
-
-    def chunk(self) -> int:
-        """How many jobs to take at a time."""
-        cost = self.seconds
-        return 1 if cost is None else max(1, min(MAX_CHUNK, int(CHUNK_SECONDS / max(cost, 1e-7))))
 
 
 @dataclass(eq=False)
@@ -219,13 +212,12 @@ class Unit:
         if why is not None:
             note_stop(outer)
             return stopped(why, control.who_stopped)
-        return self.work.late(self.deadline) if self.is_late else None
+        is_over = self.deadline is not None and self.deadline.left <= 0
+        return self.work.late(self.deadline) if is_over else None
 
     @property
     def is_late(self) -> bool:
-        """Whether the time of whoever asked for it is over: its own begins with its first job, which
-        others may hold up.
-        """
+        """Whether the time of whoever asked for it is over; at the end of its own the clock looks."""
         return self.work.deadline is None and self.deadline is not None and self.deadline.left <= 0
 
     def settled_below(self, mark: StopMark, outcome: Score[Any]) -> Score[Any]:
@@ -244,29 +236,11 @@ class Unit:
 
     def call(self, i: int) -> Score[Any]:
         """Do a job here and now, on a thread that may block."""
-        work = self.work
-        try:
-            if self.context is not None:
-                return self.context.copy().run(self._in_context, i)
-            value = work.execute(self.jobs[i])
-            if type(value) not in plain_types and awaitable(value):
-                value = _wait_for(value, self.deadline)
-            return _score_of(value)
-        except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
-            return work.score_of(error)
-
-    def _in_context(self, i: int) -> Score[Any]:
-        current_run.set(self.work.control)
-        current_deadline.set(self.deadline)
-        mark, ok = StopMark(stop_mark.get()), False
-        stop_mark.set(mark)
         try:
             value = self.work.execute(self.jobs[i])
-            score = _score_of(_wait_for(value, self.deadline) if awaitable(value) else value)
-            ok = score.ok
-        finally:
-            mark.taken(ok)
-        return score
+            return _score_of(_wait_for(value, self.deadline) if awaitable(value) else value)
+        except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
+            return self.work.score_of(error)
 
     def go_on(self) -> Any:
         """Let the plan go on with the scores of its jobs. Its result, or what makes that doubtful;
@@ -364,48 +338,33 @@ class Mailbox:
 class Worker:
     """A coroutine or a thread that takes one job after another, and the job it is at."""
 
-    unit: Unit = field(init=False)
-    at: int = 0
+    job: tuple[Unit, int] | None = None
     deadline: Deadline | None = None
     """Of the job it is at; None while it is at none, or at one without a deadline."""
+    since: float = 0.0
+    """When it took that job."""
     abandoned: bool = False
-    # a coroutine's
     task: asyncio.Task[None] = field(init=False)
-    expired: bool = False
-    cut_at: float = 0.0
-    """When it was cancelled."""
-    # a thread's
-    chunk: list[tuple[Unit, int]] = field(default_factory=list)
-    done: list[tuple[Unit, int, Score[Any]]] = field(default_factory=list)
-    busy: list[int] = field(default_factory=list)
-    """Holds one thing while a job runs; whoever takes it, the thread or the clock, says what became
-    of the job.
-    """
-    started: float = 0.0
+    """A coroutine's."""
+    cut_at: float | None = None
+    """When that was cancelled for being late."""
 
 
 class Lane:
-    """What lanes share: they are fed units and deliver what is made of them. A subclass has workers.
+    """What lanes share: they are fed units and deliver what is made of them.
 
-    One lane may serve the units of many works.
+    One lane may serve the units of many works. All of it happens on the library's event loop.
     """
-
-    _before: library_loop.Spent
-    """What the clocks said when the next look was arranged."""
 
     def __init__(self, max_workers: int, flush_after: float = FLUSH_SECONDS) -> None:
         self._max_workers, self._flush_after = max_workers, flush_after
         self._loop = library_loop.get_loop()
-        self._outer = stop_mark.get()
         self._lock: AbstractContextManager[Any] = nullcontext()
         """Held where jobs are taken, put back and counted, if that is done on several threads."""
         self._pending: deque[tuple[Unit, int]] = deque()
-        self._workers: set[Worker] = set()
         self._finished: list[tuple[Work, tuple[int, Any]]] = []
         self._open_units = 0
-        self._flush_due = self._looking = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0
+        self._flush_due = False
 
     @property
     def is_alive(self) -> bool:
@@ -419,7 +378,7 @@ class Lane:
         library_loop.wake_at_end(units[0].work, units[0].work.fail)
         if library_loop.on_loop():
             self._add_units(units)
-        elif library_loop.is_current(self._loop):
+        elif self.is_alive:
             context = contextvars.copy_context()
             library_loop.post(self._loop, lambda: context.run(self._add_units, units))
         else:
@@ -427,7 +386,7 @@ class Lane:
 
     def cancel(self, grace: float) -> None:
         """Drop waiting jobs and leave or cut those in flight after `grace` seconds."""
-        if not library_loop.is_current(self._loop):
+        if not self.is_alive:
             return
         future = library_loop.submit(self._drain(grace))
         if library_loop.on_loop():  # a forgotten stream may be collected on any thread
@@ -439,47 +398,39 @@ class Lane:
 
     def abandon(self) -> None:
         """Drop waiting jobs and leave those in flight, without waiting for it; from any thread."""
-        if library_loop.is_current(self._loop):
+        if self.is_alive:
             library_loop.submit(self._drain(0.0))
 
-    def look(self) -> None:
-        """Look at the clock now: the time of a job was ended. From any thread."""
-        if not self._looking and library_loop.is_current(self._loop):
-            self._looking = True
-            library_loop.post(self._loop, self._look_now)
-
     def _start_workers(self) -> None:
-        """Have as many workers as there is work for."""
-        raise NotImplementedError
-
-    def _check(self, worker: Worker) -> float:
-        """Deal with a worker whose time is over; in how many seconds to look again."""
+        """Have what is pending worked off."""
         raise NotImplementedError
 
     async def _drain(self, grace: float) -> None:
         raise NotImplementedError
 
     def _add_units(self, units: list[Unit]) -> None:
-        if not library_loop.is_current(self._loop):
+        if not self.is_alive:
             loop_closed(units[0].work)
             return
-        self._open_units += len(units)
+        with self._lock:
+            self._open_units += len(units)
+            self._pending.extend([(unit, i) for unit in units for i in range(len(unit.jobs))])
         for unit in units:
-            if unit.jobs:
-                self._pending.extend([(unit, i) for i in range(len(unit.jobs))])
-            else:
+            if not unit.jobs:
                 self._complete(unit)
         if self._pending:
             self._start_workers()
 
-    def _record(self, done: list[tuple[Unit, int, Score[Any]]]) -> None:
-        for unit, i, outcome in done:
-            unit.outcomes[i] = outcome
+    def _record(self, unit: Unit, i: int, outcome: Score[Any]) -> None:
+        unit.outcomes[i] = outcome
+        with self._lock:
             unit.remaining -= 1
-            if unit.remaining == 0:
-                self._complete(unit)
+            is_last = unit.remaining == 0
+        if is_last:
+            self._complete(unit)
 
     def _complete(self, unit: Unit) -> None:
+        finished: list[tuple[Work, tuple[int, Any]]] = []
         try:
             result = unit.go_on()
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
@@ -487,15 +438,16 @@ class Lane:
         else:
             if unit.remaining:  # a sample is finished before the next one begins
                 with self._lock:
-                    jobs = range(len(unit.jobs))
-                    self._pending.extendleft((unit, i) for i in reversed(jobs))
-                    self._start_workers()
+                    self._pending.extendleft((unit, i) for i in reversed(range(len(unit.jobs))))
+                self._start_workers()
                 return
-            self._finished.append((unit.work, (unit.index, result)))
-        self._open_units -= 1
-        self._flush_soon()
+            finished = [(unit.work, (unit.index, result))]
+        with self._lock:
+            self._finished += finished
+            self._open_units -= 1
+        self._flush_soon(unit.work)
 
-    def _flush_soon(self) -> None:
+    def _flush_soon(self, work: Work) -> None:
         if self._open_units == 0:
             self._flush()
         elif not self._flush_due:
@@ -507,34 +459,10 @@ class Lane:
 
     def _flush(self) -> None:
         self._flush_due = False
-        finished, self._finished = self._finished, []
+        with self._lock:
+            finished, self._finished = self._finished, []
         for work, group in groupby(finished, key=itemgetter(0)):
             work.hand_over([result for _, result in group])
-
-    # -- the clock ---------------------------------------------------------------------------------
-
-    def _look_now(self) -> None:
-        self._looking = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._look()
-
-    def _look(self) -> None:
-        """Look who is late, and look again when the next one can be."""
-        self._timer = None
-        if self._loop.time() - self._due > BEAT_SECONDS:
-            now = library_loop.spent(self._loop.time())
-            if (delay := library_loop.own_delay(self._before, self._due, now)) > BEAT_SECONDS:
-                library_loop.stood_still(delay)
-        nearest = min(map(self._check, list(self._workers)), default=math.inf)
-        if nearest < math.inf:
-            self._look_in(max(nearest, 0.001))
-
-    def _look_in(self, seconds: float) -> None:
-        if self._timer is None:
-            self._before = library_loop.spent(self._loop.time())
-            self._due = self._before.now + min(seconds, BEAT_SECONDS)
-            self._timer = self._loop.call_at(self._due, self._look)
 
 
 def loop_closed(work: Work) -> None:
@@ -543,127 +471,274 @@ def loop_closed(work: Work) -> None:
         work.end(RunStopped("The run was cut off: the library's event loop was shut down."))
 
 
-class LoopLane(Lane):
-    """Runs jobs as coroutines on the library loop; at most `max_workers` are in flight.
+class Clock:
+    """Looks at lanes when somebody in them may be late, on a thread of its own: an event loop that
+    is blocked holds up no plain function.
+    """
+
+    def __init__(self) -> None:
+        self._ready = threading.Condition()
+        self._due: dict[WorkerLane, float] = {}
+        self._runs = False
+
+    def look_at(self, lane: WorkerLane, due: float) -> None:
+        """Have `lane.look()` called at a time of `time.monotonic`, or before."""
+        with self._ready:
+            self._due[lane] = min(due, self._due.get(lane, math.inf))
+            if self._runs:
+                self._ready.notify()
+            else:
+                library_loop.start_thread(self._run)
+                self._runs = True
+
+    def _run(self) -> None:
+        while lanes := self._those_due():
+            for lane in lanes:
+                lane.look()
+
+    def _those_due(self) -> list[WorkerLane]:
+        """The lanes that are due, as soon as one is; none where none waits to be looked at."""
+        with self._ready:
+            while self._due:
+                now = time.monotonic()
+                if due := [lane for lane, at in self._due.items() if at <= now]:
+                    for lane in due:
+                        del self._due[lane]
+                    return due
+                self._ready.wait(min(self._due.values()) - now)
+            self._runs = False
+            return []
+
+
+_clock = Clock()
+
+
+@library_loop.after_fork
+def _forget_clock() -> None:
+    global _clock
+    _clock = Clock()
+
+
+class WorkerLane(Lane):
+    """A lane with at most `max_workers` workers of its own, each at one job."""
+
+    def __init__(self, max_workers: int, flush_after: float = FLUSH_SECONDS) -> None:
+        super().__init__(max_workers, flush_after)
+        self._workers: set[Worker] = set()
+        self._due = math.inf
+        """When the clock looks next."""
+
+    def _start(self, worker: Worker) -> None:
+        raise NotImplementedError
+
+    def _cut(self, worker: Worker, left: float) -> float:
+        """End a job whose time is over, that long ago; seconds until it is given up."""
+        raise NotImplementedError
+
+    def _beat(self) -> float:
+        """So often, in seconds, the clock looks at all workers."""
+        raise NotImplementedError
+
+    def look(self) -> None:
+        """Look who is late now; from any thread."""
+        raise NotImplementedError
+
+    def _wanted(self) -> int:
+        """How many workers what is pending is worth."""
+        return self._max_workers
+
+    def _start_workers(self) -> None:
+        with self._lock:
+            missing = self._wanted() - len(self._workers) if self._pending else 0
+            for _ in range(min(missing, len(self._pending))):
+                worker = Worker()
+                self._workers.add(worker)
+                self._start(worker)
+
+    def _next(self, worker: Worker) -> tuple[Unit, int] | None:
+        """The next job; None where the worker has to end."""
+        with self._lock:
+            while self._pending and not worker.abandoned and len(self._workers) <= self._wanted():
+                unit, i = self._pending.popleft()
+                if not unit.work.ended:
+                    return unit, i
+            # here and not when it has ended: what is fed meanwhile must not count on it
+            self._workers.discard(worker)
+            return None
+
+    def _begin(self, worker: Worker, unit: Unit, i: int, mark: StopMark) -> Score[Any] | None:
+        """Take up a job in the current context; its score where it is not begun."""
+        current_run.set(unit.work.control)
+        if (outcome := unit.not_begun(mark.outer)) is not None:
+            return outcome
+        stop_mark.set(mark)
+        with self._lock:
+            unit.work.control.in_flight += 1
+            worker.job, worker.since = (unit, i), time.monotonic()
+            worker.deadline = deadline = unit.begin()
+            due = worker.since + self._beat()
+            if deadline is not None:
+                due = min(due, deadline.end + LATE_SECONDS)
+            if due < self._due:
+                self._look_at(due)
+        current_deadline.set(deadline)
+        return None
+
+    def _leave(self, worker: Worker) -> bool:
+        """Let the worker be done with its job; False where that was given up meanwhile."""
+        with self._lock:
+            if worker.job is not None and not worker.abandoned:
+                worker.job[0].work.control.in_flight -= 1
+            worker.job = worker.deadline = None
+            return not worker.abandoned
+
+    def _look_at(self, due: float) -> None:
+        self._due = due
+        _clock.look_at(self, due)
+
+    def _look(self) -> None:
+        """Give up what is late, and arrange the next look."""
+        now, late = time.monotonic(), list[tuple[Unit, int, Deadline]]()
+        due = now + self._beat()
+        with self._lock:
+            for worker in list(self._workers):
+                if worker.job is None or worker.deadline is None:
+                    continue
+                left = worker.deadline.left + LATE_SECONDS
+                patience = left if left > 0 else self._cut(worker, left)
+                due = min(due, now + max(patience, 0.001))
+                if patience <= 0:
+                    late.append((*worker.job, worker.deadline))
+                    self._leave(worker)
+                    worker.abandoned = True
+                    self._workers.discard(worker)
+        for unit, i, deadline in late:
+            self._record(unit, i, unit.work.late(deadline, self.left_behind))
+        with suppress(RuntimeError):  # no thread to be had now
+            self._start_workers()
+        with self._lock:
+            self._due = math.inf
+            if self._workers or self._pending:
+                self._look_at(due)
+
+    left_behind: ClassVar[str]
+    """What becomes of a worker whose job is given up."""
+
+
+class LoopLane(WorkerLane):
+    """Runs jobs as coroutines on the library loop.
 
     A job past its deadline is cancelled; one that will not be cancelled is given up, and its task
     left behind.
     """
 
-    _cut = False
+    left_behind = "; its task ignored that and was left"
+    _is_cut = False
+    _before: library_loop.Spent | None = None
+    """What the clocks said at the last look."""
+
+    def __init__(self, max_workers: int, flush_after: float = FLUSH_SECONDS) -> None:
+        super().__init__(max_workers, flush_after)
+        self._outer = stop_mark.get()
 
     async def _drain(self, grace: float) -> None:
         self._pending.clear()
         tasks = [worker.task for worker in self._workers]
         if tasks and grace > 0:
             await asyncio.wait(tasks, timeout=grace)
-        self._cut = True
+        self._is_cut = True
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=ABANDON_SECONDS)
         self._flush()
 
-    def _start_workers(self) -> None:
-        for _ in range(min(self._max_workers - len(self._workers), len(self._pending))):
-            worker = Worker()
-            self._workers.add(worker)
-            worker.task = self._loop.create_task(self._work_off(worker))
+    def _beat(self) -> float:
+        return BEAT_SECONDS
+
+    def look(self) -> None:
+        """Look who is late now; from any thread."""
+        if self.is_alive:
+            asked = time.monotonic()
+            library_loop.post(self._loop, lambda: self._look_on_loop(asked))
+
+    def _look_on_loop(self, asked: float) -> None:
+        """Look, and say so where the loop stood still meanwhile."""
+        spent = library_loop.spent(time.monotonic())
+        if self._before is not None and spent.now - asked > BEAT_SECONDS:
+            if (delay := library_loop.own_delay(self._before, asked, spent)) > BEAT_SECONDS:
+                library_loop.stood_still(delay)
+        self._before = spent
+        self._look()
+
+    def _start(self, worker: Worker) -> None:
+        worker.task = self._loop.create_task(self._work_off(worker))
 
     async def _work_off(self, worker: Worker) -> None:
-        mark = StopMark(self._outer)
-        stop_mark.set(mark)
         work: Work | None = None
         try:
-            while self._pending:
-                unit, i = self._pending.popleft()
-                if work is not unit.work:
-                    work = unit.work
-                    current_run.set(work.control)
-                if work.ended:
-                    continue
-                if (outcome := unit.not_begun(self._outer)) is None:
-                    mark.noted = mark.declared = False
-                    worker.unit, worker.at = unit, i
-                    work.control.in_flight += 1
-                    try:
-                        outcome = await self._run_one(worker, unit, unit.jobs[i])
-                    finally:
-                        if not worker.abandoned:
-                            work.control.in_flight -= 1
-                    if worker.abandoned:
+            while (job := self._next(worker)) is not None:
+                unit, i = job
+                work, mark = unit.work, StopMark(self._outer)
+                if (outcome := self._begin(worker, unit, i, mark)) is None:
+                    outcome = await self._awaited(worker, unit, i)
+                    if not self._leave(worker):
                         return
                     outcome = unit.settled_below(mark, outcome)
-                self._record([(unit, i, outcome)])
+                self._record(unit, i, outcome)
         except asyncio.CancelledError:
-            if work is not None and not library_loop.is_current(self._loop):
+            if work is not None and not self.is_alive:
                 loop_closed(work)
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
             if work is not None:
                 work.end(error)
         finally:
-            # here and not in a callback: units that are added meanwhile must not count on a worker
-            # that has ended
+            self._leave(worker)
             self._workers.discard(worker)
 
-    async def _run_one(self, worker: Worker, unit: Unit, job: Any) -> Score[Any]:
-        worker.deadline = deadline = unit.begin()
-        current_deadline.set(deadline)
-        if deadline is not None and self._timer is None:
-            self._look_in(max(0.0, deadline.left) + LATE_SECONDS)
+    async def _awaited(self, worker: Worker, unit: Unit, i: int) -> Score[Any]:
+        deadline = worker.deadline
         try:
-            value = unit.work.execute(job)
+            value = unit.work.execute(unit.jobs[i])
             if awaitable(value):
                 value = await value
-            if not (worker.expired or unit.is_late):
+            if worker.cut_at is None and not unit.is_late:
                 return _score_of(value)
         except asyncio.CancelledError:
-            if self._cut or not library_loop.is_current(self._loop):
+            if self._is_cut or not self.is_alive:
                 raise
-            if not worker.expired:
+            if worker.cut_at is None:
                 return failed("error", "CancelledError raised by the reward.", "rule")
         except GeneratorExit:  # the loop is gone
             raise
         except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
-            if not worker.expired or isinstance(error, DeadlineExceeded):
+            if worker.cut_at is None or isinstance(error, DeadlineExceeded):
                 return unit.work.score_of(error)
         finally:
             worker.deadline = None
-            if worker.expired and sys.version_info >= (3, 11):
+            if worker.cut_at is not None and sys.version_info >= (3, 11):
                 worker.task.uncancel()
-            worker.expired = worker.expired and worker.abandoned
+            worker.cut_at = worker.cut_at if worker.abandoned else None
         return unit.work.late(deadline)
 
-    def _check(self, worker: Worker) -> float:
-        if worker.deadline is None:
-            return math.inf
-        left = worker.deadline.left + LATE_SECONDS
-        if left > 0:
-            return left
-        if not worker.expired:
-            worker.expired, worker.cut_at = True, self._loop.time()
+    def _cut(self, worker: Worker, left: float) -> float:
+        now = time.monotonic()
+        if worker.cut_at is None:
+            worker.cut_at = now
             worker.task.cancel()
             return ABANDON_SECONDS
-        if (grace := ABANDON_SECONDS + max(left, worker.cut_at - self._loop.time())) > 0:
-            return grace
-        worker.abandoned = True
-        self._workers.discard(worker)
-        unit = worker.unit
-        unit.work.control.in_flight -= 1
-        late = unit.work.late(worker.deadline, "; its task ignored that and was left")
-        self._record([(unit, worker.at, late)])
-        self._start_workers()
-        return math.inf
+        return ABANDON_SECONDS + max(left, worker.cut_at - now)
 
 
-class ThreadLane(Lane):
-    """Runs jobs as plain function calls on at most `max_workers` daemon threads, in chunks sized by
-    what a job costs.
+class ThreadLane(WorkerLane):
+    """Runs jobs as plain function calls on daemon threads.
 
-    A thread cannot be killed: a job past its deadline becomes failed(deadline), its thread is
-    abandoned, and what that thread had not yet begun is run by another. Nothing here waits for the
-    event loop: a coroutine that blocks it holds up no plain function.
+    A thread cannot be killed: a job past its deadline becomes failed(deadline), and its thread is
+    left behind. Nothing here waits for the event loop: a coroutine that blocks it holds up no plain
+    function.
     """
+
+    left_behind = "; its thread was left"
 
     def __init__(
         self, max_workers: int, flush_after: float = FLUSH_SECONDS, *, eager: bool = True
@@ -672,20 +747,12 @@ class ThreadLane(Lane):
         self._eager = eager
         """Whether jobs of unknown cost get all threads at once."""
         self._lock = threading.RLock()
-        self._merging = threading.RLock()
-        self._watched = False
         self._context = contextvars.copy_context()
+        self._flush_at = 0.0
 
     def feed(self, units: list[Unit]) -> None:
         """Queue units, all of one work; returns at once."""
-        with self._merging:
-            for unit in units:
-                if not unit.jobs:
-                    self._complete(unit)
-            self._flush()
-        with self._lock:
-            self._pending.extend((unit, i) for unit in units for i in range(len(unit.jobs)))
-            self._start_workers()
+        self._add_units(units)
 
     def cancel(self, grace: float) -> None:
         """Drop waiting jobs and leave those in flight after `grace` seconds."""
@@ -696,6 +763,7 @@ class ThreadLane(Lane):
             time.sleep(0.01)
         with self._lock:
             for worker in self._workers:
+                self._leave(worker)
                 worker.abandoned = True
             self._workers.clear()
 
@@ -704,143 +772,64 @@ class ThreadLane(Lane):
         self.cancel(0.0)
 
     def look(self) -> None:
-        """Nothing: threads are looked at all the time."""
+        """Look who is late now; from any thread."""
+        if self._finished:
+            self._flush()
+        self._look()
 
-    def _flush_soon(self) -> None:
-        """Nothing: a chunk is flushed as a whole."""
+    def _beat(self) -> float:
+        return WATCH_SECONDS
 
-    def _start_workers(self) -> None:
-        if not self._pending:
-            return
-        if not self._watched:
-            self._watched = True
-            library_loop.start_thread(self._watch)
-        work = self._pending[0][0].work
-        chunks = -(-len(self._pending) // work.cost.chunk())
-        for _ in range(min(self._threads_wanted(work.cost) - len(self._workers), chunks)):
-            worker = Worker()
-            self._workers.add(worker)
-            serve = partial(self._context.copy().run, self._serve, worker)
-            try:
-                library_loop.start_thread(serve)
-            except RuntimeError:  # there are no more; those there are do the rest
-                self._workers.discard(worker)
-                if not self._workers:
-                    raise
-                break
+    def _cut(self, worker: Worker, left: float) -> float:
+        return 0.0
 
-    def _threads_wanted(self, cost: JobCost) -> int:
+    def _flush_soon(self, work: Work) -> None:
+        """At once, but where the next job is over in no time."""
+        now = time.monotonic()
+        if self._open_units == 0 or not work.cost.cheap or now >= self._flush_at:
+            self._flush_at = now + self._flush_after
+            self._flush()
+
+    def _wanted(self) -> int:
         """One for cheap jobs, and one more for each thread that a job holds up; else as many as are
         allowed.
         """
+        cost = self._pending[0][0].work.cost
         if not cost.cheap and (self._eager or cost.seconds is not None):
             return self._max_workers
         since = time.monotonic() - STUCK_SECONDS
-        stuck = sum(bool(worker.chunk) and worker.started < since for worker in self._workers)
+        stuck = sum(worker.job is not None and worker.since < since for worker in self._workers)
         return min(self._max_workers, (1 if cost.cheap else TRIAL_THREADS) + stuck)
 
-    def _serve(self, worker: Worker) -> None:
-        """What a thread does: chunk after chunk, as long as it is wanted."""
-        mark = StopMark(stop_mark.get())
-        stop_mark.set(mark)
-        while self._take_chunk(worker) and self._run_chunk(worker, mark):
-            done, worker.done, worker.chunk = worker.done, [], []
-            self._record(done)
-
-    def _take_chunk(self, worker: Worker) -> bool:
-        with self._lock:
-            pending = self._pending
-            while pending and pending[0][0].work.ended:
-                pending.popleft()
-            cost = pending[0][0].work.cost if pending else JobCost()
-            few = len(self._workers) <= self._threads_wanted(cost)
-            if not pending or worker.abandoned or not few:
-                self._workers.discard(worker)
-                return False
-            worker.at, worker.started, worker.chunk = 0, time.monotonic(), []
-            for _ in range(min(cost.chunk(), len(pending))):
-                if pending[0][0].work.cost is not cost:
-                    break
-                worker.chunk.append(pending.popleft())
-            self._start_workers()
-            return True
-
-    def _run_chunk(self, worker: Worker, mark: StopMark) -> bool:
-        """Run a chunk; False where the thread was given up meanwhile."""
-        work: Work | None = None
-        began = time.perf_counter()
-        for at, (unit, i) in enumerate(worker.chunk):
-            if work is not unit.work:
-                work = unit.work
-                current_run.set(work.control)
-            outer = mark.outer if unit.context is None else unit.context.get(stop_mark)
-            outcome = NOT_RUN if work.ended else unit.not_begun(outer)
-            if outcome is None:
-                worker.deadline = unit.begin()
-                current_deadline.set(worker.deadline)
-                worker.at, mark.noted, mark.declared = at, False, False
-                worker.busy = busy = [i]
-                outcome = unit.call(i)
-                try:
-                    busy.pop()
-                except IndexError:  # given up
-                    return False
-                outcome = unit.settled_below(mark, outcome)
-                if outcome.ok and unit.is_late:
-                    outcome = work.late(unit.deadline)
-            worker.done.append((unit, i, outcome))
-        if work is not None:
-            work.cost.learn((time.perf_counter() - began) / len(worker.chunk))
-        return True
-
-    def _record(self, done: list[tuple[Unit, int, Score[Any]]]) -> None:
-        ended = []
-        with self._lock:
-            for unit, i, outcome in done:
-                unit.outcomes[i] = outcome
-                unit.remaining -= 1
-                if unit.remaining == 0:
-                    ended.append(unit)
-        if ended:
-            with self._merging:
-                for unit in ended:
-                    self._complete(unit)
-                self._flush()
-
-    def _watch(self) -> None:
-        """Look after the threads, on one of its own, until there are none."""
-        while True:
-            time.sleep(WATCH_SECONDS)
-            with self._lock:
-                workers = list(self._workers)
-                if not (workers or self._pending):
-                    self._watched = False
-                    return
-            for worker in workers:
-                self._check(worker)
-            with self._lock, suppress(RuntimeError):  # no thread to be had now
-                self._start_workers()
-
-    def _check(self, worker: Worker) -> float:
-        busy, chunk, at, deadline = worker.busy, worker.chunk, worker.at, worker.deadline
-        if not busy or at >= len(chunk) or deadline is None or deadline.left > 0:
-            return WATCH_SECONDS
-        unit, i = chunk[at]
+    def _start(self, worker: Worker) -> None:
         try:
-            busy.pop()
-        except IndexError:  # it ended just now
-            return WATCH_SECONDS
-        worker.abandoned = True
-        with self._lock:
+            library_loop.start_thread(partial(self._serve, worker))
+        except RuntimeError:  # there are no more; those there are do the rest
             self._workers.discard(worker)
-            self._pending.extendleft(reversed(chunk[at + 1 :]))
-            # the time of those that it held up begins anew
-            for behind, _ in chunk[at + 1 :]:
-                if behind is not unit and behind.work.deadline is not None:
-                    behind.deadline = None
-        done, worker.done = worker.done, []
-        self._record([*done, (unit, i, unit.work.late(deadline, "; its thread was left"))])
-        return math.inf
+            if not self._workers:
+                raise
+
+    def _serve(self, worker: Worker) -> None:
+        """What a thread does: one job after another, as long as it is wanted."""
+        while (job := self._next(worker)) is not None:
+            unit, i = job
+            context = self._context if unit.context is None else unit.context
+            outcome = context.copy().run(self._called, worker, unit, i)
+            if outcome is None:
+                return
+            self._record(unit, i, outcome)
+
+    def _called(self, worker: Worker, unit: Unit, i: int) -> Score[Any] | None:
+        """The score of a job that is done here and now; None where it was given up meanwhile."""
+        mark = StopMark(stop_mark.get())
+        if (outcome := self._begin(worker, unit, i, mark)) is not None:
+            return outcome
+        outcome = unit.call(i)
+        unit.work.cost.learn(time.monotonic() - worker.since)
+        if not self._leave(worker):
+            return None
+        outcome = unit.settled_below(mark, outcome)
+        return unit.work.late(unit.deadline) if outcome.ok and unit.is_late else outcome
 
 
 def _score_of(value: Any) -> Score[Any]:
@@ -899,44 +888,30 @@ def lane_named(
 
 
 RELAXED_GC = (200_000, 50, 100)
-RESULT_OBJECTS = 17
-"""A sample of one answer, scored by one plain rule, holds no more objects that the collector
-counts.
-"""
-MOST_HELD = 100_000
-"""For so many results, at most, the search is put off."""
 _gc_lock = threading.Lock()
-_gc_before = _gc_now = gc.get_threshold()
+_gc_before = gc.get_threshold()
 _relaxed = 0
 
 
 @contextmanager
-def relaxed_gc(results: int = 0) -> Iterator[None]:
-    """Fewer cycle collections while at least one run goes on, which keeps this many results.
+def relaxed_gc() -> Iterator[None]:
+    """Fewer cycle collections while at least one run goes on.
 
     Python looks for cycles every 700 allocations, again and again through everything that lives; a
     run's records hold no cycles, and on a rule reward that search cost more than the judging
     (20,000 against 47,000 samples/s). A collector that the host has set otherwise stays so.
     """
-    global _relaxed, _gc_before, _gc_now
+    global _relaxed, _gc_before
     with _gc_lock:
         _relaxed += 1
         if _relaxed == 1:
-            _gc_before = _gc_now = gc.get_threshold()
+            _gc_before = gc.get_threshold()
             if 0 < _gc_before[0] < RELAXED_GC[0]:
-                more = RESULT_OBJECTS * min(results, MOST_HELD)
-                _gc_now = RELAXED_GC[0] + more, *RELAXED_GC[1:]
-                gc.set_threshold(*_gc_now)
+                gc.set_threshold(*RELAXED_GC)
     try:
         yield
     finally:
         with _gc_lock:
             _relaxed -= 1
-            if _relaxed == 0 and gc.get_threshold() == _gc_now != _gc_before:
-                # hardly anything is new besides the results: they count as old ones unsearched
-                # (a quarter of a rule's time), unless a reward has left cycles, too
-                most = RESULT_OBJECTS * results + 1000
-                if 10_000 < most // 2 < gc.get_count()[0] <= most and not gc.get_freeze_count():
-                    gc.freeze()
-                    gc.unfreeze()
+            if _relaxed == 0 and gc.get_threshold() == RELAXED_GC:
                 gc.set_threshold(*_gc_before)

@@ -15,7 +15,6 @@ import os
 import sys
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
@@ -226,44 +225,11 @@ def stood_still(seconds: float) -> None:
         )
 
 
-class _Courier:
-    """Carries callbacks to an event loop; all that gather until it turns cost one wake-up."""
-
-    __slots__ = ("__weakref__", "_due", "_loop", "_queue")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = weakref.ref(loop)
-        self._queue: deque[Callable[[], None]] = deque()
-        self._due = False
-
-    def post(self, callback: Callable[[], None]) -> None:
-        self._queue.append(callback)
-        if not self._due:
-            self._due = True
-            loop = self._loop()
-            if loop is not None:
-                loop.call_soon_threadsafe(self._call_queued)
-
-    def _call_queued(self) -> None:
-        self._due = False  # before the queue is looked at: what comes later makes a call of its own
-        while self._queue:
-            self._queue.popleft()()
-
-
-_couriers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Courier] = (
-    weakref.WeakKeyDictionary()
-)
-
-
 def post(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
     """Have `callback` called soon on an event loop, from any thread; RuntimeError when that loop is
     closed.
     """
-    courier = _couriers.get(loop)
-    if courier is None:
-        with _lock:
-            courier = _couriers.setdefault(loop, _Courier(loop))
-    courier.post(callback)
+    loop.call_soon_threadsafe(callback)
 
 
 def wake(waiter: asyncio.Future[None]) -> None:
@@ -482,12 +448,11 @@ def start_thread(function: Callable[[], None]) -> None:
 
 
 def _forget_after_fork() -> None:
-    global _loop, _thread, _lock, _here, _threads, _waiting, _couriers
+    global _loop, _thread, _lock, _here, _threads, _waiting
     _lock = threading.Lock()
     _here = _Here()
     _threads = DaemonThreads()
     _waiting = {}
-    _couriers = weakref.WeakKeyDictionary()
     if _loop is not None:
         # kept for good: collecting it would touch the selector it shares with the parent
         _inherited.append(_loop)
