@@ -525,6 +525,7 @@ class WorkerLane(Lane):
     def __init__(self, max_workers: int, flush_after: float = FLUSH_SECONDS) -> None:
         super().__init__(max_workers, flush_after)
         self._workers: set[Worker] = set()
+        self._outer = stop_mark.get()
         self._due = math.inf
         """When the clock looks next."""
 
@@ -558,7 +559,9 @@ class WorkerLane(Lane):
     def _next(self, worker: Worker) -> tuple[Unit, int] | None:
         """The next job; None where the worker has to end."""
         with self._lock:
-            while self._pending and not worker.abandoned and len(self._workers) <= self._wanted():
+            while self._pending and not worker.abandoned:
+                if len(self._workers) > 1 and len(self._workers) > self._wanted():
+                    break
                 unit, i = self._pending.popleft()
                 if not unit.work.ended:
                     return unit, i
@@ -566,12 +569,16 @@ class WorkerLane(Lane):
             self._workers.discard(worker)
             return None
 
-    def _begin(self, worker: Worker, unit: Unit, i: int, mark: StopMark) -> Score[Any] | None:
-        """Take up a job in the current context; its score where it is not begun."""
-        current_run.set(unit.work.control)
-        if (outcome := unit.not_begun(mark.outer)) is not None:
+    def _begin(self, worker: Worker, unit: Unit, i: int) -> Score[Any] | StopMark:
+        """Take up a job in the current context: its score where it is not begun, else what hears of
+        calls that it loses.
+        """
+        outer = self._outer if unit.context is None else unit.context.get(stop_mark)
+        if (outcome := unit.not_begun(outer)) is not None:
             return outcome
+        mark = StopMark(outer)
         stop_mark.set(mark)
+        current_run.set(unit.work.control)
         with self._lock:
             unit.work.control.in_flight += 1
             worker.job, worker.since = (unit, i), time.monotonic()
@@ -582,7 +589,7 @@ class WorkerLane(Lane):
             if due < self._due:
                 self._look_at(due)
         current_deadline.set(deadline)
-        return None
+        return mark
 
     def _leave(self, worker: Worker) -> bool:
         """Let the worker be done with its job; False where that was given up meanwhile."""
@@ -637,10 +644,6 @@ class LoopLane(WorkerLane):
     _before: library_loop.Spent | None = None
     """What the clocks said at the last look."""
 
-    def __init__(self, max_workers: int, flush_after: float = FLUSH_SECONDS) -> None:
-        super().__init__(max_workers, flush_after)
-        self._outer = stop_mark.get()
-
     async def _drain(self, grace: float) -> None:
         self._pending.clear()
         tasks = [worker.task for worker in self._workers]
@@ -679,13 +682,14 @@ class LoopLane(WorkerLane):
         try:
             while (job := self._next(worker)) is not None:
                 unit, i = job
-                work, mark = unit.work, StopMark(self._outer)
-                if (outcome := self._begin(worker, unit, i, mark)) is None:
-                    outcome = await self._awaited(worker, unit, i)
-                    if not self._leave(worker):
-                        return
-                    outcome = unit.settled_below(mark, outcome)
-                self._record(unit, i, outcome)
+                work, begun = unit.work, self._begin(worker, unit, i)
+                if isinstance(begun, Score):
+                    self._record(unit, i, begun)
+                    continue
+                outcome = await self._awaited(worker, unit, i)
+                if not self._leave(worker):
+                    return
+                self._record(unit, i, unit.settled_below(begun, outcome))
         except asyncio.CancelledError:
             if work is not None and not self.is_alive:
                 loop_closed(work)
@@ -803,7 +807,7 @@ class ThreadLane(WorkerLane):
 
     def _start(self, worker: Worker) -> None:
         try:
-            library_loop.start_thread(partial(self._serve, worker))
+            library_loop.start_thread(partial(self._context.copy().run, self._serve, worker))
         except RuntimeError:  # there are no more; those there are do the rest
             self._workers.discard(worker)
             if not self._workers:
@@ -813,17 +817,17 @@ class ThreadLane(WorkerLane):
         """What a thread does: one job after another, as long as it is wanted."""
         while (job := self._next(worker)) is not None:
             unit, i = job
-            context = self._context if unit.context is None else unit.context
-            outcome = context.copy().run(self._called, worker, unit, i)
+            run = None if unit.context is None else unit.context.copy().run
+            outcome = run(self._called, worker, unit, i) if run else self._called(worker, unit, i)
             if outcome is None:
                 return
             self._record(unit, i, outcome)
 
     def _called(self, worker: Worker, unit: Unit, i: int) -> Score[Any] | None:
         """The score of a job that is done here and now; None where it was given up meanwhile."""
-        mark = StopMark(stop_mark.get())
-        if (outcome := self._begin(worker, unit, i, mark)) is not None:
-            return outcome
+        mark = self._begin(worker, unit, i)
+        if not isinstance(mark, StopMark):
+            return mark
         outcome = unit.call(i)
         unit.work.cost.learn(time.monotonic() - worker.since)
         if not self._leave(worker):
@@ -914,4 +918,8 @@ def relaxed_gc() -> Iterator[None]:
         with _gc_lock:
             _relaxed -= 1
             if _relaxed == 0 and gc.get_threshold() == RELAXED_GC:
+                if gc.get_count()[0] > 10_000 and not gc.get_freeze_count():
+                    # to the old objects unsearched: the search would be a quarter of a rule's time
+                    gc.freeze()
+                    gc.unfreeze()
                 gc.set_threshold(*_gc_before)
