@@ -5,7 +5,7 @@ rewards go through (batch, run folder, single sample) is what graders go through
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sized
 from dataclasses import replace
 from functools import partial
 from operator import length_hint
@@ -14,7 +14,8 @@ from typing import Any, ClassVar, NamedTuple
 import orjson
 from pydantic import ValidationError
 
-from rm_gallery.core.engine.context import questions, stop_mark
+from rm_gallery.core.data.schema import Step
+from rm_gallery.core.engine.context import stop_mark
 from rm_gallery.core.engine.engine import Plan, awaitable
 from rm_gallery.core.engine.folder import Again, RunFolder
 from rm_gallery.core.engine.options import RunOptions
@@ -30,12 +31,11 @@ from rm_gallery.core.graders.abstract import (
 )
 from rm_gallery.core.graders.rows import Mapper, TableRow, bound, row_of
 from rm_gallery.core.reward.abstract import Job
-from rm_gallery.core.reward.asking import repeat_index
-from rm_gallery.core.reward.blame import Attempts, attempts
 from rm_gallery.core.reward.judges import asks_a_model
-from rm_gallery.core.reward.outputs import RewardFolder, may_be_the_answers_doing, neutral
+from rm_gallery.core.reward.outputs import RewardFolder, said_of, write_score
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.run import RewardBatch, run_one, single_run
+from rm_gallery.core.reward.run import RewardBatch, look_again, run_one, single_run
+from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.score import (
     NOT_BEGUN,
     STATUSES,
@@ -44,15 +44,14 @@ from rm_gallery.core.score import (
     about_code,
     is_run_level,
     outside,
-    score_of_error,
 )
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError, RMGalleryError, Unscored
 from rm_gallery.core.utils.models import build, copy_with
 
-ANEW = 1 << 16
-"""Distance between the numbers of a question that is asked anew, beyond those of votes: no reply
-comes from the cache.
-"""
+ANSWER = "response"
+"""The field of the answer that is graded."""
+RESULT = "result"
+"""Under what an answer keeps its grader's result."""
 
 
 class InvalidGraderResult(RMGalleryError):
@@ -164,86 +163,6 @@ def _one(fields: Any) -> Plan:
     return score.value if score.ok else GraderError.of("", score)
 
 
-# -- whose doing a missing score is ----------------------------------------------------------------
-
-
-def _outcome(result: Any) -> Score[Any]:
-    """A result, or the error, as an outcome."""
-    return score_of_error(result) if isinstance(result, Exception) else result.as_score()
-
-
-def _suspected(grader: AbstractGrader, fields: Any, result: Any) -> Score[Any] | None:
-    """Why there is no score, where that may be the response's own doing; else None."""
-    if not isinstance(fields.get("response"), str):
-        return None
-    why = _outcome(result)
-    return why if may_be_the_answers_doing(asks_a_model(grader), why) else None
-
-
-def _trials(grader: AbstractGrader, fields: Any) -> Generator[Any, Any, Any]:
-    """The fields to grade where an answer may have made itself impossible to grade: the row's own,
-    and what `attempts` asks for. Takes what came of each, a result or the error.
-    """
-    first = yield fields
-    if (why := _suspected(grader, fields, first)) is not None:
-        judged = asks_a_model(grader)
-        texts = neutral(judged, fields.get("reference_response"))
-        trying: Attempts[str] = attempts(judged, why, texts)
-        again = None
-        try:
-            text = next(trying)
-            while True:
-                other = yield fields if text is None else {**fields, "response": text}
-                again = again or other
-                text = trying.send(_outcome(other))
-        except StopIteration as end:
-            verdict = end.value
-        if verdict == "again":
-            return again
-        if verdict == "answer":
-            blamed = (
-                f"The answer made it impossible to judge; another answer could be judged. "
-                f"{why.reason}"
-            )
-            raise Unscored(blamed, reason=why.code, cause="answer")
-    if isinstance(first, Exception):
-        raise first
-    return first
-
-
-async def _tried(grader: AbstractGrader, fields: Any) -> Any:
-    """The grader's result for the fields after control answers."""
-    trying, undo = _trials(grader, fields), list[Callable[[], None]]()
-    try:
-        asked = next(trying)
-        while True:
-            result: Any
-            try:
-                result = await _agraded(grader, asked)
-            except Exception as error:  # noqa: BLE001 - raised again, or settled, by `_trials`
-                result = error
-            asked = trying.send(result)
-            undo.append(_asking_anew())
-    except StopIteration as end:
-        return end.value
-    finally:
-        for each in reversed(undo):
-            each()
-
-
-def _asking_anew() -> Callable[[], None]:
-    """Have what is asked next be another repeat of it, which no record keeps: that is of what was
-    asked about the answer itself. Returns what undoes it.
-    """
-    noted, number = questions.set(None), repeat_index.set(repeat_index.get() + ANEW)
-
-    def undo() -> None:
-        repeat_index.reset(number)
-        questions.reset(noted)
-
-    return undo
-
-
 # -- rows as samples, graders as a reward of them --------------------------------------------------
 
 
@@ -260,6 +179,11 @@ class RowReward(BaseReward):
     kind: ClassVar[str] = "pointwise"
     plans: Any
     """By name, `GraderPlan`s."""
+
+    @property
+    def may_ask_others(self) -> bool:  # type: ignore[override]
+        """Whether one of the graders is code of its user."""
+        return not all(plan.grader.declares_missing for plan in self.plans.values())
 
     @property
     def declares_missing(self) -> bool:
@@ -281,11 +205,14 @@ class RowReward(BaseReward):
 
     def plan(self, sample: Any) -> list[Job]:
         """A job per grader that has no result yet."""
-        return [
-            Job(copy_with(sample, fields=fields, grader=name, shown=None), name, sample)
-            for name, fields in self.shown(sample).items()
-            if name not in sample.results
-        ]
+        jobs = []
+        for name, fields in self.shown(sample).items():
+            if sample.output:
+                fields = {**fields, ANSWER: sample.output[0].answer.text}
+            if name not in sample.results:
+                job = copy_with(sample, fields=fields, grader=name, shown=None)
+                jobs.append(Job(job, name, sample))
+        return jobs
 
     def _evaluate(self, sample: Any) -> Any:
         return self._begun(sample, _graded)
@@ -304,6 +231,34 @@ class RowReward(BaseReward):
         for job, outcome in zip(jobs, outcomes, strict=True):
             made[job.place] = _result(self.plans[job.place].grader, outcome)
         sample.__dict__["results"] = {name: made[name] for name in self.plans}
+        if sample.output:
+            self._say(sample.output[0].answer, *sample.results.values())
+
+    def _say(self, answer: Step, result: GraderResult) -> None:
+        """Write a result to the answer that it is about."""
+        score = result.as_score()
+        if result.metadata.get("caused_by") == "answer":
+            score = score.without_value(score.reason)
+        write_score(self, answer, replace(score, extra={RESULT: result}))
+
+    def answer_in(self, row: TableRow, name: str) -> TableRow | None:
+        """What one grader was shown of a row and said of it, as a sample of one answer, so that
+        others can be tried in its place; None where it holds no answer.
+        """
+        fields = self.shown(row)[name]
+        if isinstance(fields, Exception) or not isinstance(fields.get(ANSWER), str):
+            return None
+        about = {"reference": fields.get("reference_response")}
+        made = sample_of(str(fields.get("query", "")), fields[ANSWER], **about)
+        self._say(made.output[0].answer, row.results[name])
+        own = {"input": made.input, "output": made.output, "metadata": about}
+        return copy_with(row, results={}, shown={name: fields}, **own)
+
+    def result_of(self, answer: TableRow, name: str) -> GraderResult:
+        """What is known now of such an answer."""
+        written = answer.output[0].answer.reward
+        made: GraderResult | None = written.extra_data.get(self.key_in(written), {}).get(RESULT)
+        return made or _result(self.plans[name].grader, said_of(self, answer.output[0]))
 
     def _as_score(self, returned: Any, sample: Any) -> Any:
         """A grader's result, as it is."""
@@ -323,14 +278,12 @@ class AwaitingRowReward(RowReward):
     """As `RowReward`, on the library loop: what would block it runs on a thread."""
 
     judged: ClassVar[bool] = True  # a trace asks for the job
-    control_answers: bool = False
-    """Whether a missing score is tried to be explained by control answers."""
 
     async def _evaluate(self, sample: Any) -> Any:
-        return await self._begun(sample, _tried if self.control_answers else _agraded)
+        return await self._begun(sample, _agraded)
 
 
-def row_reward(plans: Plans, control_answers: bool = False) -> RowReward:
+def row_reward(plans: Plans) -> RowReward:
     """The reward of these graders over a row, whose deadline is that of the most patient one."""
     graders = [plan.grader for plan in plans.values()]
     patient = [each.deadline for each in graders if each.deadline is not None]
@@ -341,9 +294,8 @@ def row_reward(plans: Plans, control_answers: bool = False) -> RowReward:
         "worst": None,
         "plans": dict(plans),
     }
-    if control_answers or any(each.awaits for each in graders):
-        return build(AwaitingRowReward, {**settings, "control_answers": control_answers})
-    return build(RowReward, settings)
+    awaits = any(each.awaits for each in graders)
+    return build(AwaitingRowReward if awaits else RowReward, settings)
 
 
 def _fields_for(plan: GraderPlan, row: TableRow) -> Any:
@@ -426,8 +378,7 @@ def grader_batch(
     """The rows on their way through the graders; each comes back with its `results`."""
     size = len(rows) if isinstance(rows, Sized) else length_hint(rows) or options.total
     samples = (_row(fields, number) for number, fields in enumerate(rows))
-    reward = row_reward(plans, options.blame == "probe")
-    return GraderBatch(reward, samples, replace(options, total=size), {})
+    return GraderBatch(row_reward(plans), samples, replace(options, total=size), {})
 
 
 _KINDS: dict[str, Any] = {each.kind: each for each in (GraderScore, GraderRank, GraderError)}
@@ -533,6 +484,9 @@ class GraderFolder(RewardFolder):
         """By grader, its score or ranks, or why it has none."""
         scores: dict[str, Any] = {}
         for name, result in record["results"].items():
+            # what a second look found is not what the code says of the answer
+            if "caused_by" in (result.get("metadata") or {}):
+                continue
             if result.get("kind") != "error":
                 scores[name] = result.get("score", result.get("rank"))
             elif about_code(
@@ -567,8 +521,24 @@ class GraderBatch(RewardBatch):
 
     _reward: RowReward
 
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._alone = {name: row_reward({name: plan}) for name, plan in self._reward.plans.items()}
+
     async def _look_once_more(self, results: Any) -> None:
-        """Nothing: control answers are tried inside the job."""
+        if self.options.blame != "probe":
+            return
+        options = replace(self.options, budget=self._control.budget)
+        for name, alone in self._alone.items():
+            rows = [(row, each) for row in results if (each := self._reward.answer_in(row, name))]
+            changed = await look_again(alone, [each for _, each in rows], options, {})
+            for row, answer in rows:
+                if any(answer is one for one in changed):
+                    row.results[name] = alone.result_of(answer, name)
+                    if self._folder is not None and self._folder.is_amendable(row):
+                        self._folder.append(row)
+        for row in results:
+            self._reward.settle(row)
 
     async def results(self) -> list[Results]:
         """The results of all rows, in order."""
@@ -581,7 +551,9 @@ class GraderBatch(RewardBatch):
         self, items: Any, folder: RewardFolder | Again | None, options: RunOptions
     ) -> Any:
         plans, execute, options = super()._run_plan(items, folder, options)
-        return map(self._settled, plans), execute, options
+        # else once it is known whose doing what is missing is
+        settles = self.options.blame != "probe"
+        return map(self._settled, plans) if settles else plans, execute, options
 
     def _settled(self, plan: Plan) -> Plan:
         return self._reward.settle((yield from plan))

@@ -12,6 +12,7 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
+    Sequence,
 )
 from contextlib import aclosing
 from dataclasses import replace
@@ -177,7 +178,10 @@ class RewardBatch(Batch[DataSample]):
             return
         # with the budget of the run, which its folder keeps
         options = replace(self.options, budget=self._control.budget)
-        await look_again(self._reward, results, options, self._hooks, self._folder)
+        changed = await look_again(self._reward, results, options, self._hooks)
+        if self._folder is not None:
+            for sample in filter(self._folder.is_amendable, changed):
+                self._folder.append(sample)
 
 
 async def run_list(
@@ -214,19 +218,18 @@ def run_unordered(
 
 async def look_again(
     reward: AbstractReward,
-    samples: list[DataSample],
+    samples: Sequence[DataSample],
     options: RunOptions,
     hooks: dict[str, Any],
-    folder: RewardFolder | None = None,
-) -> None:
-    """Find out which missing scores are the answers' own doing, and keep what was found."""
+) -> list[DataSample]:
+    """Find out which missing scores are the answers' own doing; those samples that have another
+    score since.
+    """
     look = SecondLook(reward, samples)
     while asked := look.asked:
         trial = look.probing(options)
         look.take(await run_list(look.reward, asked, trial, hooks), _billed(options, trial))
-    if folder is not None:
-        for sample in filter(folder.is_amendable, look.changed):
-            folder.append(sample)
+    return look.changed
 
 
 def _billed(options: RunOptions, trial: RunOptions) -> Progress | None:
