@@ -36,7 +36,6 @@ from rm_gallery.core.reward.schema import Example, sample_of
 from rm_gallery.core.score import Score
 from rm_gallery.core.text.language import CONTROL_MARKS
 from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError, Unscored
-from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.rm.bounds import Count
 from rm_gallery.gallery.rm.trained.conversation import (
     STEPPED,
@@ -44,6 +43,7 @@ from rm_gallery.gallery.rm.trained.conversation import (
     ProcessReward,
     any_of,
     dialogue_of,
+    place_of_label,
     preference_example,
     rendered,
     template_text,
@@ -219,19 +219,16 @@ class _ServedReward(_Elsewhere):
         """Which number of a row is the score; ConfigError where no label says so."""
         width = len(numbers.rows[0])
         names = numbers.names or tuple(map(str, range(width)))
-        if self.label is None:
-            if width == 1:
-                return 0
-            if usual is not None:
-                return usual
-            shown = ", ".join(names[:12])
-            raise ConfigError(
-                f"{self.name} gives {width} numbers ({shown}); say which is the score with label=."
-            )
-        wanted, known = str(self.label), [name.casefold() for name in names]
-        if wanted.casefold() not in known:
-            raise ConfigError(unknown_name(f"label of {self.name}", wanted, names))
-        return known.index(wanted.casefold())
+        if self.label is not None:
+            return place_of_label(self.label, names, self.name)
+        if width == 1:
+            return 0
+        if usual is not None:
+            return usual
+        shown = ", ".join(names[:12])
+        raise ConfigError(
+            f"{self.name} gives {width} numbers ({shown}); say which is the score with label=."
+        )
 
 
 @RewardRegistry.register("served:")
