@@ -256,6 +256,11 @@ def numbers_of(values: Numbers, what: str = "rewards", *, finite: bool = True) -
     return numbers
 
 
+def number_or_none(value: float) -> float | None:
+    """A number as JSON holds it; None for NaN and for what is infinite."""
+    return float(value) if math.isfinite(value) else None
+
+
 def group_numbers(groups: Groups, n: int) -> Integers:
     """A number for every row's group; ConfigError when the groups do not fit the rows."""
     if isinstance(groups, (int, np.integer)):
