@@ -359,8 +359,8 @@ class LiveWatch:
         Raises:
             ConfigError: it is no such state, or that of another held-out range or baseline.
         """
-        missing = [name for name in ("steps", "series", "texts", "findings") if name not in state]
-        if missing or state.get("version") != 1:
+        needed = {"steps", "series", "texts", "findings"}
+        if state.get("version") != 1 or not needed <= state.keys():
             raise ConfigError("this is no state of a live watch (version 1).")
         given = state.get("test")
         test = None if given is None else FallTest.from_dict(given)
@@ -371,12 +371,11 @@ class LiveWatch:
             )
         with _LOCK:
             self._test = test
-            self._steps = int(state["steps"])
-            self._series = [dict(row) for row in state["series"]]
-            self._texts = [[(text, value) for text, value in own] for own in state["texts"]]
+            copied = json.loads(json.dumps(dict(state)))
+            self._steps, self._series, self._texts = map(copied.get, ("steps", "series", "texts"))
             self.findings = [
                 TrainingFinding(**{**found, "components": tuple(found["components"])})
-                for found in state["findings"]
+                for found in copied["findings"]
             ]
             self._waiting = []
 
@@ -614,19 +613,20 @@ class LiveWatch:
         yield TrainingFinding("phrase", severity, (), text, figures)
 
 
-def live_watch_of(
-    given: LiveWatch | Mapping[str, Any] | None, *, one_by_one: bool = True
-) -> LiveWatch | None:
-    """The `watch=` of an adapter: a watch, or its settings by name.
+def live_watch_of(given: LiveWatch | Mapping[str, Any] | None) -> LiveWatch | None:
+    """The `watch=` of an adapter whose completions come one by one: a watch, or its settings by
+    name.
 
     Raises:
-        ConfigError: it is neither, or a watch without `batch` where completions come one by one.
+        ConfigError: it is neither, or a watch without `batch`.
     """
+    if given is None:
+        return None
     if isinstance(given, Mapping):
         given = LiveWatch(**given)
-    if given is not None and not isinstance(given, LiveWatch):
+    if not isinstance(given, LiveWatch):
         raise ConfigError(f"watch is {given!r:.80}; give LiveWatch(…) or a dict of its settings.")
-    if given is not None and one_by_one and given.batch is None:
+    if given.batch is None:
         raise ConfigError(
             "watch: completions come one by one here; say how many make a step: "
             "LiveWatch(batch=…), the completions of a training step that this process scores."

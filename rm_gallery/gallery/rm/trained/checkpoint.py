@@ -20,6 +20,8 @@ from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 from rm_gallery.gallery.rm.trained.conversation import place_of_label
 
 Head = Literal["auto", "classification", "value", "tokens"]
+Activation = Literal["auto", "none", "sigmoid", "softmax"]
+TooLong = Literal["unscored", "cut_left", "cut_right"]
 PROBE = ("a", "a b c d e f g h")
 """Two texts of unlike length: scored alone and together they show whether a model minds padding."""
 HASHED_WHOLE = 1 << 30
@@ -30,20 +32,30 @@ _VALUE_KEYS = (("v_head.summary.weight", "v_head.summary.bias"), ("v_head.weight
 
 @dataclass(frozen=True)
 class CheckpointSource:
-    """Which checkpoint, and how it is loaded."""
+    """Which checkpoint, how it is loaded, how a conversation is put to it, and which of its numbers
+    are the score.
+    """
 
     path: str
-    revision: str | None = None
-    dtype: str = "auto"
-    device: str = "auto"
+    revision: str | None
+    dtype: str
+    device: str
+    trust_remote_code: bool
+    template: str
+    """auto, chat, pair, plain, or a Jinja chat template."""
+    max_length: int | None
+    stamp: tuple[int, ...]
+    """Modification times of the files, so that a retrained checkpoint is loaded again."""
     head: Head = "auto"
     per_token: bool = False
     """Whether every token has a score (process reward models), not the sequence alone."""
     tokens: tuple[str, ...] = ()
     """With head `tokens`: the token whose probability is the score, and its opposite."""
-    trust_remote_code: bool = False
-    stamp: tuple[int, ...] = ()
-    """Modification times of the files, so that a retrained checkpoint is loaded again."""
+    labels: tuple[str | int, ...] = ()
+    activation: Activation = "auto"
+    too_long: TooLong = "unscored"
+    separator: str | None = None
+    """Stands behind every step, for a process reward model."""
 
     def named(self) -> str:
         """For messages."""

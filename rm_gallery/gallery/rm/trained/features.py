@@ -206,11 +206,6 @@ _CHARACTERS = {
     "currency": "$€£¥%",
     "equation": "=+<>\\",
 }
-_PLACES = {
-    character: place
-    for place, characters in enumerate(_CHARACTERS.values())
-    for character in characters
-}
 _LINE_MARKS = ("list_item", "heading", "speaker_mark")
 # One search for all three, because each search looks at every character.
 _LINE_MARK = re.compile(
@@ -254,9 +249,7 @@ def content_words(tokens: Collection[str]) -> frozenset[str]:
 
 def marks(text: str, counts: Counter[str]) -> list[int]:
     """Occurrences of each of `MARKS`, from the text and the counts of its tokens."""
-    totals = [0] * len(_CHARACTERS)
-    for character, place in _PLACES.items():
-        totals[place] += counts.get(character, 0)
+    totals = [sum(counts.get(c, 0) for c in characters) for characters in _CHARACTERS.values()]
     lines = Counter(match.lastgroup for match in _LINE_MARK.finditer(text))
     totals += [lines[name] for name in _LINE_MARKS]
     totals += [text.count(string) for string in _STRINGS.values()]

@@ -14,9 +14,10 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cache
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from pydantic import Field, field_validator
 
@@ -31,8 +32,10 @@ from rm_gallery.core.score import Detail, Score, scored_by
 from rm_gallery.core.utils.errors import ConfigError, ScoreError
 from rm_gallery.gallery.rm.bounds import Count
 from rm_gallery.gallery.rm.trained.checkpoint import (
+    Activation,
     CheckpointSource,
     Head,
+    TooLong,
     check_path,
     identity,
     need_packages,
@@ -46,9 +49,7 @@ from rm_gallery.gallery.rm.trained.conversation import (
     preference_example,
     template_text,
 )
-
-if TYPE_CHECKING:
-    from rm_gallery.gallery.rm.trained.local_model import InputSettings, TokenizedInput
+from rm_gallery.gallery.rm.trained.local_model import LocalModel, TokenizedInput
 
 LINGER_SECONDS = 0.001
 """How long a batch that is not full waits for others that are just being sent."""
@@ -227,7 +228,7 @@ FILL = 16
 """Batches of inputs in flight, so that enough of them have about equal length."""
 
 _KEY = "(model)"
-_Key = tuple[CheckpointSource, "InputSettings", int, int]
+_Key = tuple[CheckpointSource, int, int]
 _models: dict[_Key, Batches[Dialogue, TokenizedInput]] = {}
 
 
@@ -299,19 +300,21 @@ class _LocalReward(BaseReward):
         return {**settings, **identity(self._source())}
 
     def _source(self) -> CheckpointSource:
-        raise NotImplementedError
-
-    def _checkpoint(self, head: Head, tokens: list[str], *, per_token: bool) -> CheckpointSource:
-        how = (self.revision, self.dtype, self.device, head, per_token, tuple(tokens))
-        stamp = stamp_of(self.path)
-        return CheckpointSource(self.path, *how, self.trust_remote_code, stamp)
-
-    def _input_settings(self) -> InputSettings:
-        raise NotImplementedError
+        """The checkpoint as it is on disk now, and the settings that all of these rewards have."""
+        return CheckpointSource(
+            self.path,
+            self.revision,
+            self.dtype,
+            self.device,
+            self.trust_remote_code,
+            self.chat_template,
+            self.max_length,
+            stamp_of(self.path),
+        )
 
     def _renew_key(self) -> _Key:
         """The key of the model as it is on disk now; computed once per run, not per sample."""
-        key: _Key = (self._source(), self._input_settings(), self.batch_size, self.batch_tokens)
+        key: _Key = (self._source(), self.batch_size, self.batch_tokens)
         self.__dict__[_KEY] = key
         return key
 
@@ -321,10 +324,8 @@ class _LocalReward(BaseReward):
         """
         key: _Key = self.__dict__.get(_KEY) or self._renew_key()
         if key not in _models:
-            from rm_gallery.gallery.rm.trained.local_model import LocalModel
-
-            source, reading, size, tokens = key
-            _models[key] = Batches(lambda: LocalModel(source, reading), size, tokens)
+            source, size, tokens = key
+            _models[key] = Batches(lambda: LocalModel(source), size, tokens)
             if len(_models) > KEPT:
                 del _models[next(iter(_models))]
         return await _models[key].score(dialogue)
@@ -356,7 +357,7 @@ class HFReward(_LocalReward, BasePointWiseReward):
     """Name or number of the head's label that is the score; several become dimensions, whose mean
     is the score.
     """
-    activation: Literal["auto", "none", "sigmoid", "softmax"] = "auto"
+    activation: Activation = "auto"
     """What is made of the head's numbers: auto leaves one label and regression heads as they are,
     takes the softmax over several labels, and the sigmoid of multi-label heads."""
     head: Head = "auto"
@@ -364,7 +365,7 @@ class HFReward(_LocalReward, BasePointWiseReward):
     tokens: list[str] = Field(default_factory=list, max_length=2)
     """A token, such as Yes, and its opposite: reads the score from a language model's next token.
     """
-    too_long: Literal["unscored", "cut_left", "cut_right"] = "unscored"
+    too_long: TooLong = "unscored"
     """What becomes of a conversation longer than the model reads."""
 
     example = preference_example("a reward model's checkpoint, and the extra hf")
@@ -373,18 +374,18 @@ class HFReward(_LocalReward, BasePointWiseReward):
         super().__init__(path, **settings)
 
     def _source(self) -> CheckpointSource:
-        return self._checkpoint(self.head, self.tokens, per_token=False)
+        return replace(
+            super()._source(),
+            head=self.head,
+            tokens=tuple(self.tokens),
+            labels=self._labels(),
+            activation=self.activation,
+            too_long=self.too_long,
+        )
 
     def _labels(self) -> tuple[str | int, ...]:
         given = self.label
         return tuple(given) if isinstance(given, list) else () if given is None else (given,)
-
-    def _input_settings(self) -> InputSettings:
-        from rm_gallery.gallery.rm.trained.local_model import InputSettings
-
-        return InputSettings(
-            self.chat_template, self._labels(), self.activation, self.max_length, self.too_long
-        )
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         """Score the answer; one without text that only calls tools is unscored."""
@@ -441,14 +442,13 @@ class HFProcessReward(_LocalReward, ProcessReward):
         super().__init__(path, **settings)
 
     def _source(self) -> CheckpointSource:
-        return self._checkpoint(self.head, self.tokens, per_token=True)
-
-    def _input_settings(self) -> InputSettings:
-        from rm_gallery.gallery.rm.trained.local_model import InputSettings
-
-        labels = () if self.label is None else (self.label,)
-        return InputSettings(
-            self.chat_template, labels, max_length=self.max_length, separator=self.separator
+        return replace(
+            super()._source(),
+            head=self.head,
+            per_token=True,
+            tokens=tuple(self.tokens),
+            labels=() if self.label is None else (self.label,),
+            separator=self.separator,
         )
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:

@@ -20,8 +20,6 @@ from rm_gallery.gallery.rm.trained.checkpoint import (
 )
 from rm_gallery.gallery.rm.trained.conversation import Dialogue, any_of, without_marks
 
-Activation = Literal["auto", "none", "sigmoid", "softmax"]
-TooLong = Literal["unscored", "cut_left", "cut_right"]
 Padding = Literal["right", "left", "none"]
 NO_LIMIT = 1 << 20
 """A tokenizer that names a longer limit than this has none."""
@@ -33,20 +31,6 @@ PLACE = "\u27e6answer\u27e7"
 """Placeholder for the steps while the chat template is applied, since templates rewrite assistant
 turns.
 """
-
-
-@dataclass(frozen=True)
-class InputSettings:
-    """How a conversation is put to the model, and which of its numbers are the score."""
-
-    template: str = "auto"
-    """auto, chat, pair, plain, or a Jinja chat template."""
-    labels: tuple[str | int, ...] = ()
-    activation: Activation = "auto"
-    max_length: int | None = None
-    too_long: TooLong = "unscored"
-    separator: str | None = None
-    """Stands behind every step, for a process reward model."""
 
 
 @dataclass(frozen=True)
@@ -71,20 +55,20 @@ class LocalModel:
     only inputs of equal length share a batch.
     """
 
-    def __init__(self, source: CheckpointSource, reading: InputSettings) -> None:
-        self.source, self.reading = source, reading
+    def __init__(self, source: CheckpointSource) -> None:
+        self.source = source
         self.loaded: Loaded = load(source)
         tokenizer = self.loaded.tokenizer
         self._marks = any_of(
             str(mark) for mark in tokenizer.all_special_tokens if len(str(mark)) > 2
         )
-        self._template = _template(self.loaded, reading, source)
+        self._template = _template(self.loaded, source)
         self._bare = self._template in ("pair", "plain")
         """Whether no chat template writes the conversation, and its control tokens."""
-        self._limit = _limit(self.loaded, reading)
-        self._cuts = reading.too_long != "unscored" and self._limit is not None
+        self._limit = _limit(self.loaded, source.max_length)
+        self._cuts = source.too_long != "unscored" and self._limit is not None
         if self._cuts:
-            tokenizer.truncation_side = reading.too_long.removeprefix("cut_")
+            tokenizer.truncation_side = source.too_long.removeprefix("cut_")
         parameters = inspect.signature(self.loaded.model.forward).parameters
         self._kinds = (
             "token_type_ids" in parameters and "token_type_ids" in tokenizer.model_input_names
@@ -121,7 +105,7 @@ class LocalModel:
     def _rendered(self, dialogue: Dialogue, **more: Any) -> str:
         if self._bare:
             return dialogue.plain()
-        own = {"chat_template": self.reading.template} if self._template == "own" else {}
+        own = {"chat_template": self.source.template} if self._template == "own" else {}
         text: str = self.loaded.tokenizer.apply_chat_template(
             dialogue.messages(), tokenize=False, **own, **more
         )
@@ -185,7 +169,7 @@ class LocalModel:
         """The separator after every step: the given one, else the tokenizer's own mark."""
         vocabulary = self.loaded.tokenizer.get_vocab()
         marks = (mark for mark in ("<extra_0>", "<|step_end|>") if mark in vocabulary)
-        given = self.reading.separator or next(marks, None)
+        given = self.source.separator or next(marks, None)
         if given is None:
             raise ConfigError(
                 f"{self.source.named()}: say what stands behind every step in the model's training "
@@ -283,15 +267,15 @@ class LocalModel:
         """Which of the head's numbers are the score."""
         if self.loaded.head == "tokens":
             return [0]
-        if self.source.per_token and not self.reading.labels and width == 2:
+        if self.source.per_token and not self.source.labels and width == 2:
             return [1]  # the second of two is the label of a right step
-        return label_places(self.loaded, self.reading.labels, self.source.named(), width)
+        return label_places(self.loaded, self.source.labels, self.source.named(), width)
 
     def _activated(self, numbers: Any) -> Any:
         """The head's numbers as scores: as they are, or as probabilities."""
         import torch
 
-        way, width = self.reading.activation, numbers.shape[-1]
+        way, width = self.source.activation, numbers.shape[-1]
         head, problem = self.loaded.head, self.loaded.problem
         if way == "auto" and self.source.per_token:
             way = "sigmoid" if width == 1 else "softmax"
@@ -344,23 +328,15 @@ def _logits(made: Any) -> Any:
 
 
 def _tokens_at(offsets: list[tuple[int, int]], ends: tuple[int, ...]) -> tuple[int, ...]:
-    """The token that holds each of these characters."""
-    tokens, place = [], 0
-    for end in ends:
-        while place < len(offsets) and not offsets[place][0] <= end < offsets[place][1]:
-            place += 1
-        if place == len(offsets):
-            break
-        # byte tokens share a character: take the last one
-        while place + 1 < len(offsets) and offsets[place + 1][0] <= end < offsets[place + 1][1]:
-            place += 1
-        tokens.append(place)
-    return tuple(tokens)
+    """The token that holds each of these characters; of byte tokens that share one the last."""
+    begins, stops = np.array(offsets).reshape(-1, 2).T
+    holding = [np.flatnonzero((begins <= end) & (end < stops)) for end in ends]
+    return tuple(int(places[-1]) for places in holding if len(places))
 
 
-def _template(loaded: Loaded, reading: InputSettings, source: CheckpointSource) -> str:
+def _template(loaded: Loaded, source: CheckpointSource) -> str:
     """How conversations are written: chat, own (a template that was given), pair or plain."""
-    wanted, tokenizer = reading.template, loaded.tokenizer
+    wanted, tokenizer = source.template, loaded.tokenizer
     if wanted in ("pair", "plain"):
         return wanted
     if wanted not in ("auto", "chat"):
@@ -386,7 +362,7 @@ def _template(loaded: Loaded, reading: InputSettings, source: CheckpointSource) 
     return fallback
 
 
-def _limit(loaded: Loaded, reading: InputSettings) -> int | None:
+def _limit(loaded: Loaded, max_length: int | None) -> int | None:
     """The most tokens the model reads; None where nothing says so."""
     config = loaded.model.config
     positions = getattr(config, "max_position_embeddings", None)
@@ -396,6 +372,6 @@ def _limit(loaded: Loaded, reading: InputSettings) -> int | None:
     ):
         # their first position is the one behind the padding token's
         positions -= (config.pad_token_id or 0) + 1
-    known = [loaded.tokenizer.model_max_length, positions, reading.max_length]
+    known = [loaded.tokenizer.model_max_length, positions, max_length]
     limits = [limit for limit in known if isinstance(limit, int) and 0 < limit < NO_LIMIT]
     return min(limits, default=None)
