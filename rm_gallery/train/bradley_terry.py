@@ -434,12 +434,12 @@ def accuracy_by_subset(
     samples: Sequence[LabelledSample], scores: Sequence[Sequence[float]]
 ) -> dict[str, dict[str, Accuracy]]:
     """`held_out_accuracy` for each subset, by name; samples without one are left out."""
-    members: dict[str, list[tuple[LabelledSample, Sequence[float]]]] = {}
-    for sample, own in zip(samples, scores, strict=True):
-        if sample.subset is not None:
-            members.setdefault(sample.subset, []).append((sample, own))
+    pairs = list(zip(samples, scores, strict=True))
     return {
-        name: held_out_accuracy(*zip(*both, strict=True)) for name, both in sorted(members.items())
+        name: held_out_accuracy(
+            *zip(*(each for each in pairs if each[0].subset == name), strict=True)
+        )
+        for name in sorted({sample.subset for sample in samples if sample.subset is not None})
     }
 
 

@@ -77,25 +77,17 @@ def sentences(tokens: list[str]) -> tuple[list[int], list[bool]]:
     """
     starts: list[int] = []
     asks: list[bool] = []
-    start = _first_word(tokens, 0)
-    for end in [place for place, token in enumerate(tokens) if token in SENTENCE_ENDS]:
-        asking = tokens[end] in QUESTION_MARKS
-        if start < end:
-            starts.append(start)
-            asks.append(asking)
-            start = _first_word(tokens, end + 1)
-        elif asking and asks:
-            asks[-1] = True
-    if start < len(tokens):
-        starts.append(start)
-        asks.append(False)
+    inside = False
+    for place, token in enumerate(tokens):
+        if token in SENTENCE_ENDS:
+            inside = False
+            if asks and token in QUESTION_MARKS:
+                asks[-1] = True
+        elif not inside and token not in _BETWEEN:
+            inside = True
+            starts.append(place)
+            asks.append(False)
     return starts, asks
-
-
-def _first_word(tokens: list[str], place: int) -> int:
-    while place < len(tokens) and (tokens[place] in SENTENCE_ENDS or tokens[place] in _BETWEEN):
-        place += 1
-    return place
 
 
 _HEADER = re.compile(r"\[([a-z_]+)\]$")
@@ -353,13 +345,12 @@ def dense_names() -> tuple[str, ...]:
 def read_conversation(messages: Sequence[ChatMessage]) -> Conversation:
     """The conversation's words. Without a user turn the last message stands for it."""
     spoken = [(message.role, _content_words(message.text)) for message in messages]
-    if not spoken:
-        return Conversation(_NOTHING, _NOTHING, _NOTHING)
     user = [place for place, (role, _) in enumerate(spoken) if role == MessageRole.USER]
-    last = user[-1] if user else len(spoken) - 1
-    before = [words for role, words in spoken[:last] if role == MessageRole.ASSISTANT]
+    at = user[-1] if user else len(spoken) - 1
+    last = spoken[at][1] if spoken else _NOTHING
+    before = [words for role, words in spoken[:at] if role == MessageRole.ASSISTANT]
     everything = _NOTHING.union(*(words for _, words in spoken))
-    return Conversation(spoken[last][1], before[-1] if before else _NOTHING, everything)
+    return Conversation(last, before[-1] if before else _NOTHING, everything)
 
 
 # A sample's answers are scored one after the other, and share their conversation.
