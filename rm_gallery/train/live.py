@@ -235,29 +235,27 @@ class LiveWatch:
             (_ends(texts[at]), number_or_none(given[at]))
             for at in self._order(f"{step}/texts", keys, numbers)[:_TEXTS]
         ]
-        chosen: list[int] = []
-        if self.held_out is not None:
+        means = np.zeros(0)
+        if self.held_out is not None and self._test is not None:
             size = min(n, int(self.share * n + _unit(f"{self.seed}/{step}/size")))
             chosen = sorted(self._order(f"{step}/held-out", keys, numbers)[:size])
-        scores: list[Score[float]] = []
-        if self.held_out is not None and chosen:
             columns: tuple[Sequence[Any], ...] = (
                 [""] * n if prompts is None else prompts,
                 completions,
                 [None] * n if rows is None else rows,
             )
             asked: list[list[Any]] = [[column[at] for at in chosen] for column in columns]
+            scores: list[Score[float]] = []
             try:
-                scores = await self.held_out.ascore_rows(*asked)
+                if chosen:
+                    scores = await self.held_out.ascore_rows(*asked)
             except ConfigError as error:
                 # an error before the first score is the caller's
-                if self._test is None or not self._test.n_steps:
+                if not self._test.n_steps:
                     raise
                 logger.warning(
                     "live watch: the held-out reward scored nothing in a step: {}.", error
                 )
-        means = np.zeros(0)
-        if self._test is not None:
             low, high = self._test.bounds
             values = [score.value for score in scores]
             known = [value is not None and low <= value <= high for value in values]
@@ -561,14 +559,12 @@ class LiveWatch:
         yield TrainingFinding("dominant", "warn", (name,), text, {"share": share})
 
     def _unscored(self) -> Iterator[TrainingFinding]:
-        def recent(name: str) -> float:
-            return float(np.nansum(_column(self._series[-self.window :], name)))
-
-        asked = recent("asked")
-        for name, size, lost in (
-            ("reward", recent("n"), recent("missing")),
-            (self.held_out.name if self.held_out else "", asked, asked - recent("answered")),
-        ):
+        rows = self._series[-self.window :]
+        n, missing, asked, answered = (
+            float(np.nansum(_column(rows, name))) for name in ("n", "missing", "asked", "answered")
+        )
+        held_out = self.held_out.name if self.held_out else ""
+        for name, size, lost in (("reward", n, missing), (held_out, asked, asked - answered)):
             if size >= _LEAST and lost >= UNSCORED * size:
                 text = f"{name} gave no score for {lost / size:.0%} of the recent completions"
                 yield TrainingFinding("unscored", "warn", (name,), text, {"late": lost / size})

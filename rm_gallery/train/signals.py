@@ -300,9 +300,8 @@ def _std(values: Floats) -> float:
     """Standard deviation of a sample; 0 for fewer than two values."""
     if len(values) < 2:
         return 0.0
-    deviations = values - _scaled_mean(values)
-    scale = _scale(deviations)
-    return scale * float(np.sqrt(np.sum((deviations / scale) ** 2) / (len(values) - 1)))
+    # which does not overflow where squares do
+    return math.hypot(*(values - _scaled_mean(values))) / math.sqrt(len(values) - 1)
 
 
 def _table(components: Mapping[str, Numbers]) -> Floats:

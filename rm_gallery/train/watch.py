@@ -561,10 +561,10 @@ def watched_lines(watched: Watched) -> list[str]:
         for example in finding.examples:
             lines += _example(example)
     if watched.moved:
-        width = max(len(name) for name in watched.moved)
+        width = max(map(len, watched.moved))
         lines += [
             "",
-            f"{'reward':<{width}}    early     late  {'change':<28}with length, late".rstrip(),
+            f"{'reward':<{width}}    early     late  {'change':<28}with length, late",
         ]
         for name, moved in watched.moved.items():
             change = f"  {'too few groups to tell':<46}"
