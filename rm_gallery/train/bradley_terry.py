@@ -255,7 +255,7 @@ def build_design(pairs: PairMatrix) -> Design:
 
     seen = np.count_nonzero(pairs.dense, axis=0)
     square = np.mean(pairs.dense**2, axis=0) * (1.0 + _DAMPING / np.maximum(seen, 1))
-    scale = np.where(seen > 0, 1.0 / np.sqrt(np.where(seen > 0, square, 1.0)), 0.0)
+    scale = np.divide(1.0, np.sqrt(square), out=np.zeros_like(square), where=seen > 0)
     scale[[name.startswith("shape.") for name in dense_names()]] *= _SHAPE_PRIOR
     full = sparse.hstack([sparse.csr_matrix(pairs.dense * scale), pairs.words], format="csr")
     # by a table and not by sorting and slicing, which take many seconds in one call where there are
@@ -306,20 +306,16 @@ def choose_strength(design: Design, pairs: PairMatrix, keys: Sequence[str], seed
     ]
     matrix, weights = design.matrix, pairs.weights
     # cut once, because slicing costs as much as a step of the fit
-    parts = [
-        (matrix[train], weights[train], matrix[test], weights[test])
-        for fold in range(FOLDS)
-        for train, test in [
-            (np.flatnonzero((number != fold) & (number < FOLDS)), np.flatnonzero(number == fold))
-        ]
-    ]
-    models = [_regression(STRENGTHS[0], 1e-3) for _ in parts]
+    parts = []
+    for fold in range(FOLDS):
+        train, test = (number != fold) & (number < FOLDS), number == fold
+        cut = (matrix[train], weights[train], matrix[test], weights[test])
+        parts.append((_regression(STRENGTHS[0], 1e-3), *cut))
     best, least = STRENGTHS[0], float("inf")
     for strength in STRENGTHS:
         loss = 0.0
-        for model, (train, train_weights, test, test_weights) in zip(models, parts, strict=True):
-            model.set_params(C=strength)
-            coefficients = _fit(model, train, train_weights, seed)
+        for model, train, train_weights, test, test_weights in parts:
+            coefficients = _fit(model.set_params(C=strength), train, train_weights, seed)
             loss += float(np.logaddexp(0.0, -(test @ coefficients)) @ test_weights)
         if loss >= least:
             break
@@ -438,12 +434,12 @@ def accuracy_by_subset(
     samples: Sequence[LabelledSample], scores: Sequence[Sequence[float]]
 ) -> dict[str, dict[str, Accuracy]]:
     """`held_out_accuracy` for each subset, by name; samples without one are left out."""
-    members: dict[str, list[tuple[LabelledSample, Sequence[float]]]] = {}
-    for sample, own in zip(samples, scores, strict=True):
-        if sample.subset is not None:
-            members.setdefault(sample.subset, []).append((sample, own))
+    pairs = list(zip(samples, scores, strict=True))
     return {
-        name: held_out_accuracy(*zip(*both, strict=True)) for name, both in sorted(members.items())
+        name: held_out_accuracy(
+            *zip(*(each for each in pairs if each[0].subset == name), strict=True)
+        )
+        for name in sorted({sample.subset for sample in samples if sample.subset is not None})
     }
 
 

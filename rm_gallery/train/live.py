@@ -17,9 +17,9 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import chain
+from itertools import chain, compress
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.message import text_of
@@ -35,6 +35,7 @@ from rm_gallery.train.signals import (
     group_advantages,
     group_means,
     group_numbers,
+    number_or_none,
     numbers_of,
     shift,
     spread_of,
@@ -72,6 +73,8 @@ _LEAST = 20
 STATE_FILE = "rm_gallery_watch.json"
 
 OnFinding = Literal["warn", "stop"]
+_LOCK = threading.RLock()
+"""For what a watch has seen; one for all of them, so that a watch can be pickled."""
 
 
 class TrainingStopped(RMGalleryError):
@@ -176,14 +179,6 @@ class LiveWatch:
         self._texts: list[list[tuple[str, float | None]]] = []
         self._waiting: list[tuple[Any, float | None, Mapping[str, float], Any, Any]] = []
         self._steps = 0
-        self._lock = threading.RLock()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._lock = threading.RLock()
 
     # -- doors -------------------------------------------------------------------------------------
 
@@ -227,43 +222,51 @@ class LiveWatch:
             return []
         groups = prompts if groups is None else groups
         numbers = np.arange(n) if groups is None else group_numbers(groups, n)
-        names = (
-            [""] * n if groups is None or isinstance(groups, int) else [repr(one) for one in groups]
-        )
+        named = groups is not None and not isinstance(groups, int)
         texts = [_written(completion) for completion in completions]
-        keys = [f"{name}/{text}" for name, text in zip(names, texts, strict=True)]
-        chosen: list[int] = []
-        if self.held_out is not None:
+        keys = [
+            f"{name}/{text}"
+            for name, text in zip(map(repr, groups) if named else [""] * n, texts, strict=True)
+        ]
+        given = _finite(rewards, "rewards")
+        alone = groups is None or len(np.unique(numbers)) == n
+        row = self._summary(step, texts, given, parts, None if alone else numbers)
+        kept = [
+            (_ends(texts[at]), number_or_none(given[at]))
+            for at in self._order(f"{step}/texts", keys, numbers)[:_TEXTS]
+        ]
+        means = np.zeros(0)
+        if self.held_out is not None and self._test is not None:
             size = min(n, int(self.share * n + _unit(f"{self.seed}/{step}/size")))
             chosen = sorted(self._order(f"{step}/held-out", keys, numbers)[:size])
-        taken = _Taken(
-            step,
-            texts,
-            _finite(rewards, "rewards"),
-            parts,
-            numbers,
-            groups is not None and len(np.unique(numbers)) < n,
-            chosen,
-            self._order(f"{step}/texts", keys, numbers)[:_TEXTS],
-        )
-        scores: list[Score[float]] = []
-        if self.held_out is not None and chosen:
             columns: tuple[Sequence[Any], ...] = (
                 [""] * n if prompts is None else prompts,
                 completions,
                 [None] * n if rows is None else rows,
             )
-            asked: list[list[Any]] = [[column[row] for row in chosen] for column in columns]
+            asked: list[list[Any]] = [[column[at] for at in chosen] for column in columns]
+            scores: list[Score[float]] = []
             try:
-                scores = await self.held_out.ascore_rows(*asked)
+                if chosen:
+                    scores = await self.held_out.ascore_rows(*asked)
             except ConfigError as error:
                 # an error before the first score is the caller's
-                if self._test is None or not self._test.n_steps:
+                if not self._test.n_steps:
                     raise
                 logger.warning(
                     "live watch: the held-out reward scored nothing in a step: {}.", error
                 )
-        return self._look(taken, scores)
+            low, high = self._test.bounds
+            values = [score.value for score in scores]
+            known = [value is not None and low <= value <= high for value in values]
+            answers = numbers_of(list(compress(values, known)))
+            if not self.held_out_higher:
+                answers = low + high - answers
+            # completions to one prompt share its fate: their mean is the witness
+            means = group_means(answers, numbers[list(compress(chosen, known))])
+            row["held_out"] = number_or_none(_mean(means))
+            row |= {"asked": float(len(chosen)), "answered": float(sum(known))}
+        return self._look(step, row, kept, means)
 
     step = blocking_twin(astep, "step")
 
@@ -284,7 +287,7 @@ class LiveWatch:
             raise ConfigError(
                 "completions come one by one here; say how many make a step: LiveWatch(batch=…)."
             )
-        with self._lock:
+        with _LOCK:
             self._waiting.append((completion, reward, components or {}, prompt, row))
             if len(self._waiting) < self.batch:
                 return []
@@ -336,7 +339,7 @@ class LiveWatch:
         """What `load_state` continues from, in JSON's types; completions that wait for the rest of
         their step (`note`) are not in it.
         """
-        with self._lock:
+        with _LOCK:
             made = {
                 "version": 1,
                 "steps": self._steps,
@@ -354,8 +357,8 @@ class LiveWatch:
         Raises:
             ConfigError: it is no such state, or that of another held-out range or baseline.
         """
-        missing = [name for name in ("steps", "series", "texts", "findings") if name not in state]
-        if missing or state.get("version") != 1:
+        needed = {"steps", "series", "texts", "findings"}
+        if state.get("version") != 1 or not needed <= state.keys():
             raise ConfigError("this is no state of a live watch (version 1).")
         given = state.get("test")
         test = None if given is None else FallTest.from_dict(given)
@@ -364,14 +367,13 @@ class LiveWatch:
             raise ConfigError(
                 "the state is that of a watch with another held-out reward, range or baseline."
             )
-        with self._lock:
+        with _LOCK:
             self._test = test
-            self._steps = int(state["steps"])
-            self._series = [dict(row) for row in state["series"]]
-            self._texts = [[(text, value) for text, value in own] for own in state["texts"]]
+            copied = json.loads(json.dumps(dict(state)))
+            self._steps, self._series, self._texts = map(copied.get, ("steps", "series", "texts"))
             self.findings = [
                 TrainingFinding(**{**found, "components": tuple(found["components"])})
-                for found in state["findings"]
+                for found in copied["findings"]
             ]
             self._waiting = []
 
@@ -393,33 +395,30 @@ class LiveWatch:
             order.append((turns[group], place, row))
         return [row for _, _, row in sorted(order)]
 
-    def _look(self, taken: _Taken, scores: Sequence[Score[float]]) -> list[TrainingFinding]:
-        with self._lock:
-            self._steps = max(self._steps, taken.step)
-            row = self._summary(taken)
+    def _look(
+        self,
+        step: int,
+        row: dict[str, float | None],
+        texts: list[tuple[str, float | None]],
+        held_out: Floats,
+    ) -> list[TrainingFinding]:
+        """Take in the numbers of a step, a few of its texts and the held-out scores of its groups,
+        of which more is better.
+        """
+        with _LOCK:
+            self._steps = max(self._steps, step)
             if self._test is not None:
-                low, high = self._test.bounds
-                values = np.full(len(taken.texts), math.nan)
-                for place, score in zip(taken.chosen, scores, strict=False):
-                    value = score.value
-                    if value is not None and low <= value <= high:
-                        values[place] = value
-                known = ~np.isnan(values)
-                # completions to one prompt share its fate: their mean is the witness
-                means = group_means(values[known], taken.groups[known])
-                if not self.held_out_higher:
-                    means = low + high - means
-                self._test.add(means.tolist())
-                row["held_out"] = _number(_mean(means))
-                row["asked"] = float(len(taken.chosen))
-                row["answered"] = float(known.sum())
+                self._test.add(held_out.tolist())
             self._series.append(row)
-            self._keep_texts(taken)
+            # those of the first steps and of the latest ones
+            self._texts.append(texts)
+            if len(self._texts) > self.baseline + self.window:
+                del self._texts[self.baseline]
             said = {(each.kind, each.components) for each in self.findings}
             new = [each for each in self._found(row) if (each.kind, each.components) not in said]
             self.findings += new
         for found in new:
-            logger.warning("live watch, step {}: {}: {}", taken.step, found.kind, found.text)
+            logger.warning("live watch, step {}: {}: {}", step, found.kind, found.text)
         return new
 
     @property
@@ -427,37 +426,33 @@ class LiveWatch:
         """Whether a higher held-out score is better; True without a held-out reward."""
         return self.held_out is None or self.held_out.reward.higher_is_better
 
-    def _summary(self, taken: _Taken) -> dict[str, float | None]:
-        """The numbers of a step that later looks need."""
-        rewards, groups = (
-            taken.rewards,
-            taken.groups if taken.grouped else np.zeros_like(taken.groups),
-        )
+    def _summary(
+        self,
+        step: int,
+        texts: Sequence[str],
+        rewards: Floats,
+        components: Mapping[str, Floats],
+        groups: Integers | None,
+    ) -> dict[str, float | None]:
+        """The numbers of a step that later looks need; of groups None where each completion is
+        alone in its own.
+        """
         known = ~np.isnan(rewards)
+        names = np.zeros(len(rewards), np.int64) if groups is None else groups
         row: dict[str, float | None] = {
-            "step": float(taken.step),
+            "step": float(step),
             "n": float(len(rewards)),
             "missing": float(np.sum(~known)),
-            "reward": _number(_mean(group_means(rewards[known], groups[known]))),
-            "length": float(np.mean(np.log2([len(text) + 1.0 for text in taken.texts]))),
-            "spread": math.sqrt(_variance(rewards, groups)) if known.sum() > 1 else None,
+            "reward": number_or_none(_mean(group_means(rewards[known], names[known]))),
+            "length": float(np.mean(np.log2([len(text) + 1.0 for text in texts]))),
+            "spread": math.sqrt(_variance(rewards, names)) if known.sum() > 1 else None,
         }
-        if taken.grouped:
+        if groups is not None:
             row["effective"] = float(np.mean(spread_of(rewards, groups).keep))
-        for name, values in taken.components.items():
+        for name, values in components.items():
             weight = self.weights.get(name, 1.0)
-            row[f"part/{name}"] = _number(_variance(weight * values, groups))
+            row[f"part/{name}"] = number_or_none(_variance(weight * values, names))
         return row
-
-    def _keep_texts(self, taken: _Taken) -> None:
-        """A few texts of the first steps and of the latest ones."""
-        own = [
-            (_ends(taken.texts[row]), _number(float(taken.rewards[row])))
-            for row in taken.some_texts
-        ]
-        self._texts.append(own)
-        if len(self._texts) > self.baseline + self.window:
-            del self._texts[self.baseline]
 
     # -- findings ----------------------------------------------------------------------------------
 
@@ -508,7 +503,7 @@ class LiveWatch:
         )
         figures = {
             "held_out": {"early": before, "late": after},
-            "reward": {"early": _number(early), "late": _number(late)},
+            "reward": {"early": number_or_none(early), "late": number_or_none(late)},
             "p_value": test.p_value,
             "false_alarms": self.false_alarms,
         }
@@ -564,14 +559,12 @@ class LiveWatch:
         yield TrainingFinding("dominant", "warn", (name,), text, {"share": share})
 
     def _unscored(self) -> Iterator[TrainingFinding]:
-        def recent(name: str) -> float:
-            return float(np.nansum(_column(self._series[-self.window :], name)))
-
-        asked = recent("asked")
-        for name, size, lost in (
-            ("reward", recent("n"), recent("missing")),
-            (self.held_out.name if self.held_out else "", asked, asked - recent("answered")),
-        ):
+        rows = self._series[-self.window :]
+        n, missing, asked, answered = (
+            float(np.nansum(_column(rows, name))) for name in ("n", "missing", "asked", "answered")
+        )
+        held_out = self.held_out.name if self.held_out else ""
+        for name, size, lost in (("reward", n, missing), (held_out, asked, asked - answered)):
             if size >= _LEAST and lost >= UNSCORED * size:
                 text = f"{name} gave no score for {lost / size:.0%} of the recent completions"
                 yield TrainingFinding("unscored", "warn", (name,), text, {"late": lost / size})
@@ -581,7 +574,7 @@ class LiveWatch:
         now = _mean(late)
         if np.isfinite(late).sum() < LEAST_GROUPS or now > 1.0 - FLAT:
             return
-        before = _number(_mean(early))
+        before = number_or_none(_mean(early))
         since = "" if before is None else f" ({before:.0%} early)"
         text = (
             f"only {now:.0%}{since} of the rollouts teach anything: the others are in groups with "
@@ -616,33 +609,20 @@ class LiveWatch:
         yield TrainingFinding("phrase", severity, (), text, figures)
 
 
-class _Taken(NamedTuple):
-    """One step, checked, and what is drawn of it."""
-
-    step: int
-    texts: list[str]
-    rewards: Floats
-    components: dict[str, Floats]
-    groups: Integers
-    grouped: bool
-    chosen: list[int]
-    """Rows that the held-out reward scores."""
-    some_texts: list[int]
-
-
-def live_watch_of(
-    given: LiveWatch | Mapping[str, Any] | None, *, one_by_one: bool = True
-) -> LiveWatch | None:
-    """The `watch=` of an adapter: a watch, or its settings by name.
+def live_watch_of(given: LiveWatch | Mapping[str, Any] | None) -> LiveWatch | None:
+    """The `watch=` of an adapter whose completions come one by one: a watch, or its settings by
+    name.
 
     Raises:
-        ConfigError: it is neither, or a watch without `batch` where completions come one by one.
+        ConfigError: it is neither, or a watch without `batch`.
     """
+    if given is None:
+        return None
     if isinstance(given, Mapping):
         given = LiveWatch(**given)
-    if given is not None and not isinstance(given, LiveWatch):
+    if not isinstance(given, LiveWatch):
         raise ConfigError(f"watch is {given!r:.80}; give LiveWatch(…) or a dict of its settings.")
-    if given is not None and one_by_one and given.batch is None:
+    if given.batch is None:
         raise ConfigError(
             "watch: completions come one by one here; say how many make a step: "
             "LiveWatch(batch=…), the completions of a training step that this process scores."
@@ -669,10 +649,6 @@ def _finite(values: Any, what: str) -> Floats:
     """Numbers, what is none or infinite as NaN."""
     numbers = numbers_of(values, what, finite=False)
     return np.where(np.isfinite(numbers), numbers, math.nan)
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _mean(values: Floats) -> float:

@@ -72,16 +72,16 @@ def group_advantages(
         if len(own) < 2:
             continue
         deviations = own - _scaled_mean(own)
-        if method in ("std", "batch_std"):
-            out[rows] = _divided(deviations, _std(own) if method == "std" else whole, eps)
-        elif method == "leave_one_out":
-            out[rows] = deviations * (len(own) / (len(own) - 1.0))
+        if method == "leave_one_out":
+            deviations *= len(own) / (len(own) - 1.0)
         elif method == "rank":
             from scipy.stats import rankdata
 
-            out[rows] = (2.0 * rankdata(own) - len(own) - 1.0) / (len(own) - 1.0)
-        else:
-            out[rows] = deviations
+            deviations = (2.0 * rankdata(own) - len(own) - 1.0) / (len(own) - 1.0)
+        elif method != "mean":
+            spread = _std(own) if method == "std" else whole
+            deviations = deviations / (spread + eps) if spread > ZERO else deviations * 0.0
+        out[rows] = deviations
     return np.where(given, out, missing)
 
 
@@ -218,10 +218,9 @@ def spread_of(rewards: Numbers, groups: Groups) -> Spread:
     names = group_numbers(groups, len(values))
     keep = np.zeros(len(values), dtype=bool)
     known = values[~np.isnan(values)]
-    lowest, highest = (
-        (float(known.min()), float(known.max())) if len(known) else (math.nan, math.nan)
-    )
-    flat = high = low = unknown = 0
+    lowest, highest = known.min(initial=math.inf).item(), known.max(initial=-math.inf).item()
+    flat: list[float] = []
+    unknown = 0
     rows_by_group = _rows_by_group(names)
     for rows in rows_by_group:
         own = values[rows][~np.isnan(values[rows])]
@@ -230,10 +229,11 @@ def spread_of(rewards: Numbers, groups: Groups) -> Spread:
         elif _std(own) > ZERO:
             keep[rows] = True
         else:
-            flat += 1
-            high += bool(own[0] >= highest - ZERO and highest - lowest > ZERO)
-            low += bool(own[0] <= lowest + ZERO and highest - lowest > ZERO)
-    return Spread(len(rows_by_group), flat, high, low, unknown, keep)
+            flat.append(float(own[0]))
+    differ = highest - lowest > ZERO
+    high = sum(differ and value >= highest - ZERO for value in flat)
+    low = sum(differ and value <= lowest + ZERO for value in flat)
+    return Spread(len(rows_by_group), len(flat), high, low, unknown, keep)
 
 
 def numbers_of(values: Numbers, what: str = "rewards", *, finite: bool = True) -> Floats:
@@ -254,6 +254,11 @@ def numbers_of(values: Numbers, what: str = "rewards", *, finite: bool = True) -
             f"{what}[{place}] is {numbers[place]}; rewards are finite, or None where there is none."
         )
     return numbers
+
+
+def number_or_none(value: float) -> float | None:
+    """A number as JSON holds it; None for NaN and for what is infinite."""
+    return float(value) if math.isfinite(value) else None
 
 
 def group_numbers(groups: Groups, n: int) -> Integers:
@@ -295,13 +300,8 @@ def _std(values: Floats) -> float:
     """Standard deviation of a sample; 0 for fewer than two values."""
     if len(values) < 2:
         return 0.0
-    deviations = values - _scaled_mean(values)
-    scale = _scale(deviations)
-    return scale * float(np.sqrt(np.sum((deviations / scale) ** 2) / (len(values) - 1)))
-
-
-def _divided(deviations: Floats, spread: float, eps: float) -> Floats:
-    return deviations / (spread + eps) if spread > ZERO else deviations * 0.0
+    # which does not overflow where squares do
+    return math.hypot(*(values - _scaled_mean(values))) / math.sqrt(len(values) - 1)
 
 
 def _table(components: Mapping[str, Numbers]) -> Floats:

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,45 +114,45 @@ def read_training_log(
         "total": total,
         "length": length,
     }
+    nothing = np.zeros(0)
+    name = str(log) if isinstance(log, (str, Path)) else "the rows"
+    found = TrainingLog(
+        name, nothing, [], [], nothing, "characters", {}, None, has_steps=step is not None
+    )
     rows: list[dict[str, Any]] = []
-    charts: dict[str, list[tuple[float, float]]] = {}
-    left_out = [0]
-    name = "the rows" if not isinstance(log, (str, Path)) else str(log)
     columns: set[str] = set()
-    for row in _rows(log, left_out):
-        if (
-            completion in row
-            if completion is not None
-            else any(name in row for name in COMPLETIONS)
-        ):
-            rows.append(row)
-        else:
+    for row in _rows(log, found):
+        if row.keys().isdisjoint(COMPLETIONS if completion is None else (completion,)):
             columns.update(row)
-            _chart(row, charts, step)
-    for points in charts.values():
+            _chart(row, found.charts, step)
+        else:
+            rows.append(_flattened(row))
+    for points in found.charts.values():
         points.sort()
-    if not rows and completion is not None:
+    if rows:
+        return _with_completions(found, rows, asked, components)
+    if completion is not None:
         raise ConfigError(
             f"completion is '{completion}', and {name} has no such column; "
             f"{nearest(completion, columns)}"
         )
-    if not rows and not columns.isdisjoint(PROMPTS if prompt is None else (prompt,)):
+    if not columns.isdisjoint(PROMPTS if prompt is None else (prompt,)):
         raise ConfigError(  # its charts alone would look like a run in which nothing is wrong
             f"{name} holds prompts and no column {listed(COMPLETIONS)}; say with completion= "
             f"(--completion) which of these it is: {listed(sorted(columns))}."
         )
-    if not rows and not charts:
+    if not found.charts:
         raise ConfigError(
             f"{name} holds neither completions (a column {listed(COMPLETIONS)}) nor numbers by "
             f"step; give a file or folder of such."
         )
-    return _completions(name, rows, charts, asked, components, left_out[0])
+    return found
 
 
 # -- rows ------------------------------------------------------------------------------------------
 
 
-def _rows(log: Any, left_out: list[int]) -> Iterator[dict[str, Any]]:
+def _rows(log: Any, found: TrainingLog) -> Iterator[dict[str, Any]]:
     if not isinstance(log, (str, Path)):
         if isinstance(log, Mapping) or not isinstance(log, Iterable):
             raise ConfigError(f"log is a {type(log).__name__}; give a path or a list of rows.")
@@ -166,8 +166,8 @@ def _rows(log: Any, left_out: list[int]) -> Iterator[dict[str, Any]]:
         raise ConfigError(f"{path}: there is no such file or folder; give a training log.")
     for file in _files(path):
         number = _step_in_name(file)
-        for row in _file_rows(file, left_out):
-            if number is not None and not any(name in row for name in STEPS):
+        for row in _file_rows(file, found):
+            if number is not None and row.keys().isdisjoint(STEPS):
                 row = {"step": number, **row}
             yield row
 
@@ -199,7 +199,7 @@ def _step_in_name(file: Path, default: float | None = None) -> float | None:
     return int(match[1] or match[2]) if match else default
 
 
-def _file_rows(file: Path, left_out: list[int]) -> Iterator[dict[str, Any]]:
+def _file_rows(file: Path, found: TrainingLog) -> Iterator[dict[str, Any]]:
     if file.suffix == ".json":
         yield from _of_json(file)
         return
@@ -209,23 +209,21 @@ def _file_rows(file: Path, left_out: list[int]) -> Iterator[dict[str, Any]]:
             yield {name: _cell(name, cell) for name, cell in row.items()} if plain else row
         return
     with file.open(encoding="utf-8", errors="replace") as lines:
-        torn: DataError | None = None
         for number, line in enumerate(lines, 1):
-            if torn is not None:
-                raise torn
             if not line.strip():
                 continue
             try:
                 row = json.loads(line)  # which reads the NaN that trainers write
             except json.JSONDecodeError as error:
-                torn = DataError(f"{file}, line {number}: no JSON: {error.msg}")
-                continue
+                if next(lines, None) is None:
+                    found.left_out += 1
+                    return
+                raise DataError(f"{file}, line {number}: no JSON: {error.msg}") from error
             if not isinstance(row, dict):
                 raise DataError(
                     f"{file}, line {number}: expected an object, found {type(row).__name__}"
                 )
             yield row
-    left_out[0] += torn is not None
 
 
 def _cell(name: str, cell: Any) -> Any:
@@ -277,38 +275,58 @@ def _number_or_nan(value: Any) -> float:
     return number if math.isfinite(number) else math.nan
 
 
-def _completions(
-    name: str,
+def _with_completions(
+    log: TrainingLog,
     rows: list[dict[str, Any]],
-    charts: dict[str, list[tuple[float, float]]],
     asked: Mapping[str, str | None],
     components: Sequence[str] | None,
-    left_out: int,
 ) -> TrainingLog:
-    flat = [_flattened(row) for row in rows]
-    columns = list(dict.fromkeys(column for row in flat for column in row))
-    for option, column in asked.items():
-        if column is not None and rows and column not in columns:
+    """The log with what its rows of completions hold."""
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+
+    def check_column(option: str, verb: str, column: str) -> None:
+        if column not in columns:
             raise ConfigError(
-                f"{option} is '{column}', and {name} has no such column; {nearest(column, columns)}"
+                f"{option} {verb} '{column}', and {log.name} has no such column; "
+                f"{nearest(column, columns)}"
             )
+
+    for option, column in asked.items():
+        if column is not None:
+            check_column(option, "is", column)
+    for column in components or ():
+        check_column("components", "names", column)
     # the trainer's own charts say what is a reward
-    named = [c for c in columns if f"rewards/{c}/mean" in charts]
-    chosen = {
-        role: asked[role]
-        or next((column for column in names if column in columns and column not in named), None)
+    named = [c for c in columns if f"rewards/{c}/mean" in log.charts]
+
+    def chosen(role: str, names: Sequence[str], taken: Sequence[str] = named) -> str | None:
+        known = (name for name in names if name in columns and name not in taken)
+        return asked[role] or next(known, None)
+
+    step, prompt, completion, length = (
+        chosen(role, names)
         for role, names in (
             ("step", STEPS),
             ("prompt", PROMPTS),
             ("completion", COMPLETIONS),
             ("length", LENGTHS),
         )
-    }
-    texts = [_plain_text(row.get(chosen["completion"] or "")) for row in flat]
+    )
+    prompts, texts = (
+        [_plain_text(row.get(column or "")) for row in rows] for column in (prompt, completion)
+    )
     numbers = {
-        column: np.array([_number_or_nan(row.get(column)) for row in flat]) for column in columns
+        column: np.array([_number_or_nan(row.get(column)) for row in rows]) for column in columns
     }
-    summed = asked["total"] or next((column for column in TOTALS if column in columns), None)
+    steps = np.arange(len(rows), dtype=np.float64) if step is None else numbers[step]
+    ids = [row.get("completion_ids") for row in rows]
+    counted = all(hasattr(one, "__len__") and not isinstance(one, str) for one in ids)
+    lengths = (
+        np.array([float(len(one or ())) for one in (ids if counted else texts)])
+        if length is None
+        else numbers[length]
+    )
+    summed = chosen("total", TOTALS, ())
     rewards, same = numbers, set[str]()
     if set(FLAGS) <= set(columns) and not set(FLAGS) & set(components or ()):
         missing = np.any([numbers[flag] == 1 for flag in FLAGS], axis=0)
@@ -318,38 +336,20 @@ def _completions(
         for c in (*TOTALS, "acc"):
             if summed and c in columns and np.array_equal(rewards[c], rewards[summed], True):
                 same.add(c)
-    if components is not None:
-        wrong = [column for column in components if column not in columns]
-        if wrong and rows:
-            raise ConfigError(
-                f"components names '{wrong[0]}', and {name} has no such column; "
-                f"{nearest(wrong[0], columns)}"
-            )
-        names = list(components)
-    elif named:
-        names = named
-    else:
-        known = {*STEPS, *LENGTHS, *NO_COMPONENT, *same, *chosen.values(), summed}
-        names = [c for c in columns if c not in known and _is_numeric([row.get(c) for row in flat])]
-    lengths, unit = _lengths(flat, texts, chosen["length"])
-    # of charts alone no column is left
-    steps = (
-        numbers[chosen["step"]]
-        if chosen["step"] in numbers
-        else np.arange(len(rows), dtype=np.float64)
-    )
-    return TrainingLog(
-        name,
-        np.where(np.isnan(steps), 0.0, steps),
-        [_plain_text(row.get(chosen["prompt"] or "")) for row in flat],
-        texts,
-        lengths,
-        unit,
-        {column: rewards[column] for column in names},
-        rewards[summed] if summed else None,
-        charts,
-        left_out,
-        chosen["step"] is not None,
+    known = {*STEPS, *LENGTHS, *NO_COMPONENT, *same, step, prompt, completion, length, summed}
+    names = named or [
+        c for c in columns if c not in known and _is_numeric([row.get(c) for row in rows])
+    ]
+    return replace(
+        log,
+        steps=np.nan_to_num(steps, nan=0.0),
+        prompts=prompts,
+        texts=texts,
+        lengths=lengths,
+        unit="characters" if length is None and not counted else "tokens",
+        components={c: rewards[c] for c in (names if components is None else components)},
+        total=rewards[summed] if summed else None,
+        has_steps=step is not None,
     )
 
 
@@ -382,14 +382,3 @@ def _plain_text(value: Any) -> str:
         text_of(turn.get("content")) if isinstance(turn, Mapping) else str(turn) for turn in turns
     ]
     return "\n".join(texts)
-
-
-def _lengths(
-    rows: list[dict[str, Any]], texts: list[str], column: str | None
-) -> tuple[Floats, str]:
-    if column is not None:
-        return np.array([_number_or_nan(row.get(column)) for row in rows]), "tokens"
-    ids = [row.get("completion_ids") for row in rows]
-    if rows and all(hasattr(one, "__len__") and not isinstance(one, str) for one in ids):
-        return np.array([float(len(one)) for one in ids if one is not None]), "tokens"
-    return np.array([float(len(text)) for text in texts]), "characters"

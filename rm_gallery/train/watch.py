@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations, product
@@ -26,6 +27,7 @@ from rm_gallery.train.signals import (
     group_numbers,
     length_bias,
     link,
+    number_or_none,
     shift,
     spread_of,
     spread_phrase,
@@ -238,7 +240,7 @@ class _Look:
             for name in self.parts or self.values
         }
         if self.parts:
-            self._compare_directions(seen.moved, {name: name for name in self.ways})
+            self._compare_directions({})
         self._traded()
         self._length()
         self._says_nothing()
@@ -284,26 +286,23 @@ class _Look:
             return 0
         return 1 if moved.change * self._sign(name) > 0 else -1
 
-    def _compare_directions(
-        self, moved: Mapping[str, Shift | None], names: Mapping[str, str]
-    ) -> None:
-        """Each reward that became better with each that became worse; `names` are those people know
-        them by.
+    def _compare_directions(self, charts: Mapping[str, str]) -> None:
+        """Each reward that became better with each that became worse; `charts` are those the
+        figures are from, where no completions are there.
         """
-        for better, worse in product(self.ways, repeat=2):
-            rose, fell = moved[better], moved[worse]
-            if self.ways[better] <= 0 or self.ways[worse] >= 0 or rose is None or fell is None:
+        for up, down in product(self.ways, repeat=2):
+            rose, fell = self.seen.moved[up], self.seen.moved[down]
+            if self.ways[up] <= 0 or self.ways[down] >= 0 or rose is None or fell is None:
                 continue
-            up, down = names[better], names[worse]
             text = (
                 f"{up} became better ({rose.early:.3g} to {rose.late:.3g}) while {down} became "
                 f"worse ({fell.early:.3g} to {fell.late:.3g})"
             )
             order = None
-            if up in self.values and down in self.values:
+            if not charts:
                 text += ": what is learned pays for one at the cost of the other"
                 order = self._good(up) - self._good(down)
-            figures = {better: rose, worse: fell}
+            figures = {charts.get(up, up): rose, charts.get(down, down): fell}
             self._add_finding("apart", text, figures, (up, down), order)
 
     def _traded(self) -> None:
@@ -405,25 +404,23 @@ class _Look:
             self._add_finding("flat", spread.hint.rstrip("."), figures)
 
     def _alike(self) -> None:
-        words = group_numbers(self.log.texts, len(self.log))
         shares = []
         for rows in (self.early, self.late):
-            sizes = np.bincount(self.groups[rows])
-            # one row for each different text of each group
-            pairs = np.unique(np.stack([self.groups[rows], words[rows]], axis=1), axis=0)
-            kinds = np.bincount(pairs[:, 0], minlength=len(sizes))
-            several = sizes > 1
-            shares.append((kinds[several] - 1.0) / (sizes[several] - 1.0))
+            said = defaultdict[int, list[str]](list)
+            for row in np.flatnonzero(rows):
+                said[self.groups[row]].append(self.log.texts[row])
+            several = [own for own in said.values() if len(own) > 1]
+            shares.append([(len(set(own)) - 1) / (len(own) - 1) for own in several])
         late = shares[1]
-        if len(late) < LEAST_GROUPS or float(late.mean()) > ALIKE:
+        if len(late) < LEAST_GROUPS or np.mean(late) > ALIKE:
             return
         moved = shift(*shares, level=self.confidence)
         before = f" ({moved.early:.0%} early)" if moved is not None else ""
         text = (
-            f"completions to one prompt are alike: only {late.mean():.0%} differ{before}, so there "
+            f"completions to one prompt are alike: only {np.mean(late):.0%} differ{before}, so there "
             f"is little to compare"
         )
-        self._add_finding("alike", text, {"late": float(late.mean())})
+        self._add_finding("alike", text, {"late": float(np.mean(late))})
 
     def _phrase(self) -> None:
         phrase_spread = spread_phrase(self.log.texts, self.early, self.late)
@@ -436,27 +433,24 @@ class _Look:
     def _chart_rewards(self) -> None:
         """What the figures by step tell where there are no completions."""
         charts = self.log.charts
+        level = self._level(len(charts))
+        moved = {name: shift(*self._sides(name), level=level, in_a_row=True) for name in charts}
         rewards = {
-            name: name.removeprefix("rewards/").removesuffix("/mean")
+            name.removeprefix("rewards/").removesuffix("/mean"): name
             for name in charts
             if name.startswith("rewards/") and not name.endswith(("/std", *_SHARES))
         }
-        level = self._level(len(charts))
-        moved = {name: shift(*self._sides(name), level=level, in_a_row=True) for name in charts}
-        self.seen.moved = {short: moved[name] for name, short in rewards.items()}
-        for name, short in rewards.items():
+        for short, name in rewards.items():
+            self.seen.moved[short] = moved[name]
             values = [value for _, value in charts[name]]
             least = 2 * MATTERS * (max(values) - min(values))
-            self.ways[name] = self._way(short, moved[name], least)
-        self._compare_directions(moved, rewards)
+            self.ways[short] = self._way(short, moved[name], least)
+        self._compare_directions(rewards)
         for name in ("completions/mean_length", "response_length/mean"):
             grown = moved.get(name)
-            if (
-                grown is not None
-                and grown.sure
-                and grown.late >= (1.0 + LONGER) * grown.early
-                and not self.better
-            ):
+            if grown is None or not grown.sure or self.better:
+                continue
+            if grown.late >= (1.0 + LONGER) * grown.early:
                 text = (
                     f"completions have become longer ({grown.early:,.0f} to {grown.late:,.0f} "
                     f"tokens) and no reward better"
@@ -520,17 +514,15 @@ class _Look:
             {
                 "row": row,
                 "step": float(self.log.steps[row]),
-                "rewards": {name: _known(column[row]) for name, column in self.values.items()},
-                "length": _known(self.log.lengths[row]),
+                "rewards": {
+                    name: number_or_none(column[row]) for name, column in self.values.items()
+                },
+                "length": number_or_none(self.log.lengths[row]),
                 "prompt": _excerpt(self.log.prompts[row]),
                 "completion": _excerpt(text),
             }
             for text, row in first.items()
         ]
-
-
-def _known(value: Any) -> float | None:
-    return None if math.isnan(value) else float(value)
 
 
 def _shown(link: GroupCorrelation) -> str:
@@ -569,10 +561,10 @@ def watched_lines(watched: Watched) -> list[str]:
         for example in finding.examples:
             lines += _example(example)
     if watched.moved:
-        width = max(len(name) for name in watched.moved)
+        width = max(map(len, watched.moved))
         lines += [
             "",
-            f"{'reward':<{width}}    early     late  {'change':<28}with length, late".rstrip(),
+            f"{'reward':<{width}}    early     late  {'change':<28}with length, late",
         ]
         for name, moved in watched.moved.items():
             change = f"  {'too few groups to tell':<46}"

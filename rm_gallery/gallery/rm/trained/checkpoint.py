@@ -10,14 +10,18 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
+import orjson
+
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.gallery.rm.trained.conversation import place_of_label
 
 Head = Literal["auto", "classification", "value", "tokens"]
+Activation = Literal["auto", "none", "sigmoid", "softmax"]
+TooLong = Literal["unscored", "cut_left", "cut_right"]
 PROBE = ("a", "a b c d e f g h")
 """Two texts of unlike length: scored alone and together they show whether a model minds padding."""
 HASHED_WHOLE = 1 << 30
@@ -28,20 +32,30 @@ _VALUE_KEYS = (("v_head.summary.weight", "v_head.summary.bias"), ("v_head.weight
 
 @dataclass(frozen=True)
 class CheckpointSource:
-    """Which checkpoint, and how it is loaded."""
+    """Which checkpoint, how it is loaded, how a conversation is put to it, and which of its numbers
+    are the score.
+    """
 
     path: str
-    revision: str | None = None
-    dtype: str = "auto"
-    device: str = "auto"
+    revision: str | None
+    dtype: str
+    device: str
+    trust_remote_code: bool
+    template: str
+    """auto, chat, pair, plain, or a Jinja chat template."""
+    max_length: int | None
+    stamp: tuple[int, ...]
+    """Modification times of the files, so that a retrained checkpoint is loaded again."""
     head: Head = "auto"
     per_token: bool = False
     """Whether every token has a score (process reward models), not the sequence alone."""
     tokens: tuple[str, ...] = ()
     """With head `tokens`: the token whose probability is the score, and its opposite."""
-    trust_remote_code: bool = False
-    stamp: tuple[int, ...] = ()
-    """Modification times of the files, so that a retrained checkpoint is loaded again."""
+    labels: tuple[str | int, ...] = ()
+    activation: Activation = "auto"
+    too_long: TooLong = "unscored"
+    separator: str | None = None
+    """Stands behind every step, for a process reward model."""
 
     def named(self) -> str:
         """For messages."""
@@ -173,24 +187,20 @@ def load(source: CheckpointSource) -> Loaded:
         model = _model(source, config, head, dtype)
         value = _value_head(source, device) if head == "value" else None
     model.eval().to(device)
-    known = getattr(config, "id2label", None) or {}
-    labels = (
-        {int(key): str(name) for key, name in known.items()} if head == "classification" else {}
-    )
+    classifies = head == "classification"
+    known = (getattr(config, "id2label", None) or {}) if classifies else {}
+    texts = source.tokens if head == "tokens" else ()
+    own = getattr(config, "get_text_config", lambda: config)()
     return Loaded(
         model,
         tokenizer,
         head,
-        labels,
+        {int(key): str(name) for key, name in known.items()},
         getattr(config, "problem_type", None),
         device,
         value,
-        tuple(_token_id(source, tokenizer, text) for text in source.tokens)
-        if head == "tokens"
-        else (),
-        getattr(config, "get_text_config", lambda: config)().pad_token_id
-        if head == "classification" and not source.per_token
-        else None,
+        tuple(_token_id(source, tokenizer, text) for text in texts),
+        own.pad_token_id if classifies and not source.per_token else None,
     )
 
 
@@ -228,9 +238,8 @@ def _head_of(source: CheckpointSource, config: Any) -> Head:
         raise ConfigError(
             f"{source.named()} is a {made_for}, which scores {what}: name it {scheme}{source.path}."
         )
-    if (
-        "ForCausalLM" in made_for
-        and _weight(source, [weight for weight, _ in _VALUE_KEYS]) is not None
+    if "ForCausalLM" in made_for and any(
+        _weight(source, key) is not None for key, _ in _VALUE_KEYS
     ):
         return "value"
     return "classification"
@@ -251,9 +260,11 @@ def _model(source: CheckpointSource, config: Any, head: Head, dtype: Any) -> Any
     loaded, info = getattr(transformers, name).from_pretrained(
         source.path, dtype=dtype, output_loading_info=True, **source.where()
     )
-    missing = sorted(info.get("missing_keys") or ()) + sorted(
-        str(key) for key in info.get("mismatched_keys") or ()
-    )
+    missing = [
+        str(key)
+        for lack in ("missing_keys", "mismatched_keys")
+        for key in sorted(info.get(lack) or (), key=str)
+    ]
     if missing and head != "value":
         raise ConfigError(
             f"{source.named()} holds no weights for {', '.join(missing[:3])}: without them its "
@@ -267,9 +278,9 @@ def _value_head(source: CheckpointSource, device: Any) -> tuple[Any, Any]:
     import torch
 
     for weight_name, bias_name in _VALUE_KEYS:
-        weight = _weight(source, [weight_name])
+        weight = _weight(source, weight_name)
         if weight is not None:
-            stored = _weight(source, [bias_name])
+            stored = _weight(source, bias_name)
             bias = torch.zeros(weight.shape[0]) if stored is None else stored
             return weight.float().to(device), bias.float().to(device)
     raise ConfigError(
@@ -278,38 +289,27 @@ def _value_head(source: CheckpointSource, device: Any) -> tuple[Any, Any]:
     )
 
 
-def _weight(source: CheckpointSource, names: list[str]) -> Any:
-    """One tensor of the checkpoint's safetensors files by any of its names; None where there is
-    none.
-    """
+def _weight(source: CheckpointSource, name: str) -> Any:
+    """One tensor of the checkpoint's safetensors files; None where there is none."""
     from safetensors import safe_open
     from transformers.utils import cached_file
 
+    where = partial(
+        cached_file,
+        source.path,
+        revision=source.revision,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
     for file in ("model.safetensors.index.json", "model.safetensors", "value_head.safetensors"):
-        where = cached_file(
-            source.path,
-            file,
-            revision=source.revision,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_connection_errors=False,
-        )
-        if where is None:
-            continue
-        shards = [where]
-        if file.endswith(".json"):
-            import orjson
-
-            placed = orjson.loads(Path(where).read_bytes()).get("weight_map", {})
-            held = {placed[name] for name in names if name in placed}
-            shards = [
-                cached_file(source.path, shard, revision=source.revision) for shard in sorted(held)
-            ]
-        for shard in shards:
-            with safe_open(shard, framework="pt") as tensors:
-                known = set(tensors.keys())
-                for name in names:
-                    if name in known:
-                        return tensors.get_tensor(name)
+        found = where(filename=file)
+        if found is not None and file.endswith(".json"):
+            shard = orjson.loads(Path(found).read_bytes()).get("weight_map", {}).get(name)
+            found = shard and cached_file(source.path, shard, revision=source.revision)
+        if found is not None:
+            with safe_open(found, framework="pt") as tensors:
+                if name in tensors.keys():
+                    return tensors.get_tensor(name)
     return None
 
 
@@ -331,23 +331,15 @@ def label_places(
     it has not.
     """
     names = [loaded.labels.get(at, str(at)) for at in range(width)]
-    if not wanted:
-        if width == 1:
-            return [0]
-        known = ", ".join([*names[:12], *(["…"] if width > 12 else [])])
-        raise ConfigError(
-            f"{named} gives {width} numbers ({known}); say which is the score with label=NAME, or "
-            f"several with label=[…]."
-        )
-    by_name = {name.casefold(): place for place, name in loaded.labels.items()}
-    places = []
-    for label in wanted:
-        text = str(label)
-        place = by_name.get(text.casefold(), int(text) if text.isdigit() else None)
-        if place is None or not 0 <= place < width:
-            raise ConfigError(unknown_name(f"label of {named}", text, names))
-        places.append(place)
-    return places
+    if wanted:
+        return [place_of_label(label, names, named) for label in wanted]
+    if width == 1:
+        return [0]
+    known = ", ".join([*names[:12], *(["…"] if width > 12 else [])])
+    raise ConfigError(
+        f"{named} gives {width} numbers ({known}); say which is the score with label=NAME, or "
+        f"several with label=[…]."
+    )
 
 
 @contextmanager

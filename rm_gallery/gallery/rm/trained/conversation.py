@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -21,8 +21,8 @@ from rm_gallery.core.reward.schema import Example, sample_of
 from rm_gallery.core.score import Bounds, Score, unscored
 from rm_gallery.core.text.canonical import without_turn_end
 from rm_gallery.core.text.language import broken
-from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.core.utils.models import copy_with
+from rm_gallery.core.utils.errors import ConfigError, Unscored
+from rm_gallery.core.utils.models import copy_with, unknown_name
 
 Turns = list[dict[str, str]]
 _ROLES = {"developer": "system", "function": "tool"}
@@ -45,11 +45,15 @@ class Dialogue(NamedTuple):
         """The turns before the answer as text: a single user turn bare, several with their roles."""
         if len(self.turns) == 1:
             return self.turns[0]["content"]
-        return "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in self.turns)
+        return _with_roles(self.turns)
 
     def plain(self) -> str:
         """The whole conversation as text, each turn with its role."""
-        return "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in self.messages())
+        return _with_roles(self.messages())
+
+
+def _with_roles(turns: Turns) -> str:
+    return "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
 
 
 def dialogue_of(sample: DataSample, name: str, steps: bool = False) -> Dialogue:
@@ -109,16 +113,12 @@ def without_marks(dialogue: Dialogue, marks: re.Pattern[str]) -> Dialogue:
     A tokenizer turns such text into the real mark, with which an answer could end its turn and
     forge the next one.
     """
-    texts = [*(turn["content"] for turn in dialogue.turns), dialogue.answer, *dialogue.steps]
-    if not any(map(marks.search, texts)):
-        return dialogue
 
-    turns = [
-        {"role": turn["role"], "content": broken(turn["content"], marks)} for turn in dialogue.turns
-    ]
-    return Dialogue(
-        turns, broken(dialogue.answer, marks), tuple(broken(step, marks) for step in dialogue.steps)
-    )
+    def clean(text: str) -> str:
+        return broken(text, marks)
+
+    turns = [{**turn, "content": clean(turn["content"])} for turn in dialogue.turns]
+    return Dialogue(turns, clean(dialogue.answer), tuple(map(clean, dialogue.steps)))
 
 
 def any_of(marks: Iterable[str]) -> re.Pattern[str]:
@@ -168,6 +168,18 @@ def template_text(value: str, names: Iterable[str]) -> str:
         raise ValueError(
             f"{value[:200]!r} is neither {', '.join(names)}, nor a Jinja template or the file of one"
         ) from error
+
+
+def place_of_label(label: str | int, names: Sequence[str], named: str) -> int:
+    """Which of a model's numbers, whose names these are, a label means: by name, else by number;
+    ConfigError for one that is none of them.
+    """
+    text, known = str(label), [name.casefold() for name in names]
+    if text.casefold() in known:
+        return known.index(text.casefold())
+    if text.isdecimal() and int(text) < len(names):
+        return int(text)
+    raise ConfigError(unknown_name(f"label of {named}", text, names))
 
 
 def preference_example(environment: str) -> Example:

@@ -5,14 +5,14 @@ table of weights.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from importlib import resources
-from itertools import chain
+from itertools import chain, zip_longest
 from math import log1p
 from string import ascii_uppercase, digits
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.message import ChatMessage, MessageRole
-
-V = TypeVar("V")
 
 HASH_BITS = 18
 """Words and pairs share 2**HASH_BITS weights."""
@@ -42,25 +40,6 @@ _SECOND = np.uint64(0xBF58476D1CE4E5B9)
 _FINAL = np.uint64(0x94D049BB133111EB)
 
 
-class TokenTable(dict[str, V]):
-    """A bounded cache of a value per token; threads may share it."""
-
-    LIMIT = 1 << 16
-    LONGEST = 64
-
-    def __init__(self, compute: Callable[[str], V]) -> None:
-        super().__init__()
-        self._compute = compute
-
-    def __missing__(self, token: str) -> V:
-        value = self._compute(token)
-        if len(token) <= self.LONGEST:
-            if len(self) >= self.LIMIT:
-                self.clear()
-            self[token] = value
-        return value
-
-
 def tokenize(text: str) -> list[str]:
     """Lower-case words (with their apostrophe part), single Han, Kana and Hangul characters,
     punctuation and line ends.
@@ -75,26 +54,19 @@ def word_hash(token: str) -> int:
     return crc32(token.encode("utf-8", "surrogatepass"))
 
 
-_HASHES = TokenTable(word_hash)
-
-
 def hashed_features(tokens: list[str]) -> NDArray[np.int64]:
     """Rising places in [0, 2**HASH_BITS) of the distinct words and distinct pairs of neighbouring
     words.
     """
     if not tokens:
         return np.empty(0, np.int64)
-    words = np.fromiter(map(_HASHES.__getitem__, tokens), np.uint64, len(tokens))
+    words = np.fromiter(map(word_hash, tokens), np.uint64, len(tokens))
     mixed = words * _FIRST
     places = np.concatenate((mixed, mixed[:-1] + (words[1:] + np.uint64(1)) * _SECOND))
     places ^= places >> np.uint64(31)
     places *= _FINAL
     places >>= np.uint64(64 - HASH_BITS)
-    places.sort()
-    fresh = np.ones(len(places), np.bool_)
-    np.not_equal(places[1:], places[:-1], out=fresh[1:])
-    distinct: NDArray[np.int64] = places[fresh].astype(np.int64)
-    return distinct
+    return np.unique(places).astype(np.int64)
 
 
 def sentences(tokens: list[str]) -> tuple[list[int], list[bool]]:
@@ -105,32 +77,31 @@ def sentences(tokens: list[str]) -> tuple[list[int], list[bool]]:
     """
     starts: list[int] = []
     asks: list[bool] = []
-    start = _first_word(tokens, 0)
-    for end in [place for place, token in enumerate(tokens) if token in SENTENCE_ENDS]:
-        asking = tokens[end] in QUESTION_MARKS
-        if start < end:
-            starts.append(start)
-            asks.append(asking)
-            start = _first_word(tokens, end + 1)
-        elif asking and asks:
-            asks[-1] = True
-    if start < len(tokens):
-        starts.append(start)
-        asks.append(False)
+    inside = False
+    for place, token in enumerate(tokens):
+        if token in SENTENCE_ENDS:
+            inside = False
+            if asks and token in QUESTION_MARKS:
+                asks[-1] = True
+        elif not inside and token not in _BETWEEN:
+            inside = True
+            starts.append(place)
+            asks.append(False)
     return starts, asks
 
 
-def _first_word(tokens: list[str], place: int) -> int:
-    while place < len(tokens) and (tokens[place] in SENTENCE_ENDS or tokens[place] in _BETWEEN):
-        place += 1
-    return place
-
-
 _HEADER = re.compile(r"\[([a-z_]+)\]$")
-Phrase = tuple[list[str], int]
-"""Tokens, and the section they are a cue of."""
-Phrases = dict[str, dict[str, list[Phrase]]]
-"""By first token and second token, "" where there is none."""
+LONGEST = 64
+"""Characters of a token at most whose cues are remembered."""
+
+
+class Phrase(NamedTuple):
+    """A cue of several tokens, or of one that has to stand at a certain place."""
+
+    place: str
+    """Empty for anywhere, `^` for the start of the text, `>` for that of a sentence."""
+    tokens: list[str]
+    section: int
 
 
 class CueList:
@@ -143,76 +114,61 @@ class CueList:
         section.
         """
         self.names: list[str] = []
-        self._words: dict[str, set[int]] = {}
-        self._starts: dict[str, set[int]] = {}
-        self._ends: dict[str, set[int]] = {}
-        self._anywhere: Phrases = {}
-        self._openings: Phrases = {}
-        self._sentence_openings: Phrases = {}
+        self._words = defaultdict[str, set[int]](set)
+        self._starts: list[tuple[str, int]] = []
+        self._ends: list[tuple[str, int]] = []
+        self._phrases = defaultdict[tuple[str, ...], list[Phrase]](list)
+        """By their first two tokens."""
         for line in map(str.strip, text.splitlines()):
             header = _HEADER.match(line)
             if header:
                 self.names.append(header[1])
             elif line and not line.startswith("#"):
                 self._add_cues(line)
-        self._start_lengths = sorted({len(start) for start in self._starts})
-        self._end_lengths = sorted({len(end) for end in self._ends})
-        self._known = TokenTable(self.of_token)
+        self._remembered = lru_cache(maxsize=1 << 16)(self.of_token)
 
     def _add_cues(self, line: str) -> None:
         if not self.names:
             raise ValueError(f"cues before the first [name]: {line[:60]!r}")
         section = len(self.names) - 1
-        places = {"^": self._openings, ">": self._sentence_openings}
         for cue in filter(None, map(str.strip, line.split(","))):
-            phrases, literal = places.get(cue[0], self._anywhere), cue.lstrip("^> ")
+            place, literal = cue[0] if cue[0] in "^>" else "", cue.lstrip("^> ")
+            tokens = tokenize(literal)
             if literal.endswith("*"):
-                self._starts.setdefault(literal[:-1], set()).add(section)
+                self._starts.append((literal[:-1], section))
             elif literal.startswith("*"):
-                self._ends.setdefault(literal[1:], set()).add(section)
-            elif len(tokens := tokenize(literal)) == 1 and phrases is self._anywhere:
-                self._words.setdefault(literal, set()).add(section)
+                self._ends.append((literal[1:], section))
+            elif len(tokens) == 1 and not place:
+                self._words[literal].add(section)
             else:
-                second = tokens[1] if len(tokens) > 1 else ""
-                phrases.setdefault(tokens[0], {}).setdefault(second, []).append((tokens, section))
+                self._phrases[tuple(tokens[:2])].append(Phrase(place, tokens, section))
 
-    def of_token(self, token: str) -> tuple[int, ...]:
+    def of_token(self, token: str) -> frozenset[int]:
         """The cue sections of a token, regardless of its position, each once."""
-        sections = set(self._words.get(token, ()))
-        for length in self._start_lengths:
-            if token[:length] in self._starts:
-                sections |= self._starts[token[:length]]
-        for length in self._end_lengths:
-            if token[-length:] in self._ends:
-                sections |= self._ends[token[-length:]]
-        return tuple(sorted(sections))
+        return frozenset(
+            chain(
+                self._words.get(token, ()),
+                (section for start, section in self._starts if token.startswith(start)),
+                (section for end, section in self._ends if token.endswith(end)),
+            )
+        )
 
     def count(self, tokens: list[str], starts: list[int]) -> NDArray[np.int64]:
         """Occurrences per section in the tokens of one text, whose sentences start at the given
         places.
         """
-        single = np.fromiter(chain.from_iterable(map(self._known.__getitem__, tokens)), np.int64)
-        counts = np.bincount(single, minlength=len(self.names))
-        following = [*tokens[1:], " "]
-        anywhere = self._anywhere
-        for place, token in enumerate(tokens):
-            if token in anywhere and following[place] in anywhere[token]:
-                _match(anywhere[token][following[place]], tokens, place, counts)
-        for places, phrases in ((starts, self._sentence_openings), (starts[:1], self._openings)):
-            for place in places:
-                seconds = phrases.get(tokens[place])
-                if seconds is not None:
-                    _match(seconds.get("", ()), tokens, place, counts)
-                    _match(seconds.get(following[place], ()), tokens, place, counts)
+        counts = np.zeros(len(self.names), np.int64)
+        for token, times in Counter(tokens).items():
+            known = self._remembered if len(token) <= LONGEST else self.of_token
+            for section in known(token):
+                counts[section] += times
+        allowed = {"": range(len(tokens)), "^": starts[:1], ">": set(starts)}
+        for at, pair in enumerate(zip_longest(tokens, tokens[1:])):
+            for key in (pair, pair[:1]):
+                for place, phrase, section in self._phrases.get(key, ()):
+                    if at in allowed[place] and tokens[at : at + len(phrase)] == phrase:
+                        counts[section] += 1
         return counts
-
-
-def _match(
-    phrases: Iterable[Phrase], tokens: list[str], place: int, counts: NDArray[np.int64]
-) -> None:
-    for phrase, section in phrases:
-        if tokens[place : place + len(phrase)] == phrase:
-            counts[section] += 1
 
 
 @lru_cache(maxsize=1)
@@ -241,11 +197,6 @@ _CHARACTERS = {
     "ellipsis": "…",
     "currency": "$€£¥%",
     "equation": "=+<>\\",
-}
-_PLACES = {
-    character: place
-    for place, characters in enumerate(_CHARACTERS.values())
-    for character in characters
 }
 _LINE_MARKS = ("list_item", "heading", "speaker_mark")
 # One search for all three, because each search looks at every character.
@@ -290,9 +241,7 @@ def content_words(tokens: Collection[str]) -> frozenset[str]:
 
 def marks(text: str, counts: Counter[str]) -> list[int]:
     """Occurrences of each of `MARKS`, from the text and the counts of its tokens."""
-    totals = [0] * len(_CHARACTERS)
-    for character, place in _PLACES.items():
-        totals[place] += counts.get(character, 0)
+    totals = [sum(counts.get(c, 0) for c in characters) for characters in _CHARACTERS.values()]
     lines = Counter(match.lastgroup for match in _LINE_MARK.finditer(text))
     totals += [lines[name] for name in _LINE_MARKS]
     totals += [text.count(string) for string in _STRINGS.values()]
@@ -396,13 +345,12 @@ def dense_names() -> tuple[str, ...]:
 def read_conversation(messages: Sequence[ChatMessage]) -> Conversation:
     """The conversation's words. Without a user turn the last message stands for it."""
     spoken = [(message.role, _content_words(message.text)) for message in messages]
-    if not spoken:
-        return Conversation(_NOTHING, _NOTHING, _NOTHING)
     user = [place for place, (role, _) in enumerate(spoken) if role == MessageRole.USER]
-    last = user[-1] if user else len(spoken) - 1
-    before = [words for role, words in spoken[:last] if role == MessageRole.ASSISTANT]
+    at = user[-1] if user else len(spoken) - 1
+    last = spoken[at][1] if spoken else _NOTHING
+    before = [words for role, words in spoken[:at] if role == MessageRole.ASSISTANT]
     everything = _NOTHING.union(*(words for _, words in spoken))
-    return Conversation(spoken[last][1], before[-1] if before else _NOTHING, everything)
+    return Conversation(last, before[-1] if before else _NOTHING, everything)
 
 
 # A sample's answers are scored one after the other, and share their conversation.

@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cache
+from itertools import count
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from pydantic import Field, field_validator
 
@@ -30,8 +32,10 @@ from rm_gallery.core.score import Detail, Score, scored_by
 from rm_gallery.core.utils.errors import ConfigError, ScoreError
 from rm_gallery.gallery.rm.bounds import Count
 from rm_gallery.gallery.rm.trained.checkpoint import (
+    Activation,
     CheckpointSource,
     Head,
+    TooLong,
     check_path,
     identity,
     need_packages,
@@ -45,14 +49,12 @@ from rm_gallery.gallery.rm.trained.conversation import (
     preference_example,
     template_text,
 )
+from rm_gallery.gallery.rm.trained.local_model import LocalModel, TokenizedInput
 
-if TYPE_CHECKING:
-    from rm_gallery.gallery.rm.trained.local_model import InputSettings, TokenizedInput
-
-IDLE_SECONDS = 0.2
 LINGER_SECONDS = 0.001
 """How long a batch that is not full waits for others that are just being sent."""
 Q = TypeVar("Q")
+R = TypeVar("R")
 
 
 class Encoded(Protocol):
@@ -78,31 +80,28 @@ class BatchedModel(Protocol[Q, E]):
 class _Item(Generic[Q, E]):
     """One request that waits for its numbers."""
 
-    __slots__ = ("encoded", "future", "gone", "loop", "number", "paused", "request")
-
-    def __init__(self, request: Q, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, request: Q) -> None:
         self.request = request
-        self.loop = loop
-        self.future: asyncio.Future[list[float]] = loop.create_future()
-        self.gone = False
+        self.future: asyncio.Future[list[float]] = asyncio.get_running_loop().create_future()
         self.number = 0
         self.encoded: E
+        self.queued = ExitStack()
+        """A sample's deadline pauses while it waits in the queue."""
         deadline = current_deadline.get()
-        # a sample's deadline pauses while it waits in the queue
-        self.paused: AbstractContextManager[None] | None = (
-            None if deadline is None else deadline.paused()
-        )
-        if self.paused is not None:
-            self.paused.__enter__()
+        if deadline is not None:
+            self.queued.enter_context(deadline.paused())
 
-    def resume(self) -> None:
-        """Let the sample's clock go on; on the loop only."""
-        paused, self.paused = self.paused, None
-        if paused is not None:
-            paused.__exit__(None, None, None)
-
-
-_Result = tuple[_Item[Q, E], list[float] | BaseException]
+    def settle(self, result: list[float] | BaseException) -> None:
+        """Hand the numbers, or why there are none, to whoever waits, if somebody still does."""
+        if self.future.done():
+            return
+        if not isinstance(result, BaseException):
+            self.future.set_result(result)
+            return
+        if not isinstance(result, Exception) or isinstance(result, StopIteration):
+            # no future takes the one, and others would end the loop
+            result = RuntimeError(f"{type(result).__name__} in the model: {result}")
+        self.future.set_exception(result)
 
 
 class Batches(Generic[Q, E]):
@@ -122,87 +121,59 @@ class Batches(Generic[Q, E]):
     def __init__(
         self, open_model: Callable[[], BatchedModel[Q, E]], size: int, tokens: int
     ) -> None:
-        self._open = open_model
-        self._model: BatchedModel[Q, E] | None = None
+        self._open = cache(open_model)
         self._size, self._tokens = size, tokens
-        self._ready = threading.Condition()
+        self._thread = ThreadPoolExecutor(1, "rm-gallery-model")
         self._new: list[_Item[Q, E]] = []
-        self._running = False
-        self._count = 0
+        self._worker: asyncio.Task[None] | None = None
+        self._numbers = count()
 
     async def score(self, request: Q) -> list[float]:
         """The model's numbers for a request, each finite; on the library loop only.
 
         Raises what `encode` says of the request, and ScoreError when a number is NaN or infinite.
         """
-        item: _Item[Q, E] = _Item(request, asyncio.get_running_loop())
+        item: _Item[Q, E] = _Item(request)
+        self._new.append(item)
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
         try:
-            with self._ready:
-                self._new.append(item)
-                start, self._running = not self._running, True
-                self._ready.notify()
-            if start:
-                library_loop.start_thread(self._work)
             return await item.future
         finally:
-            item.gone = True
-            item.resume()
+            item.queued.close()
 
-    # -- on the thread -----------------------------------------------------------------------------
-
-    def _work(self) -> None:
+    async def _work(self) -> None:
         pool: list[_Item[Q, E]] = []
-        try:
-            while True:
-                new = self._arrived(wait=not pool)
-                if new is None:
-                    return
-                if new:
-                    pool += self._encoded(new)
-                    while len(pool) < self._size and (more := self._arrived(LINGER_SECONDS)):
-                        pool += self._encoded(more)
-                    pool.sort(key=_length)
-                if pool:
-                    self._run_batch(self._next_batch(pool))
-        except BaseException as error:  # noqa: BLE001 - whoever waits is told, whatever it is
-            with self._ready:
-                left, self._new, self._running = pool + self._new, [], False
-            self._hand_out([(item, error) for item in left])
+        while pool or self._new:
+            while self._new:
+                new, self._new = self._new, []
+                encoded = await self._on_thread(self._encode, new)
+                for item, tokens in zip(new, encoded, strict=True):
+                    if isinstance(tokens, BaseException):
+                        item.settle(tokens)
+                    else:
+                        item.encoded, item.number = tokens, next(self._numbers)
+                        pool.append(item)
+                if len(pool) < self._size:
+                    await asyncio.sleep(LINGER_SECONDS)
+            pool.sort(key=_length)
+            if pool and (batch := self._next_batch(pool)):
+                for item in batch:
+                    item.queued.close()
+                for item, numbers in zip(
+                    batch, await self._on_thread(self._forward, batch), strict=True
+                ):
+                    item.settle(numbers)
 
-    def _arrived(self, linger: float = 0.0, *, wait: bool = False) -> list[_Item[Q, E]] | None:
-        """The requests since the last call; with `wait`, waits for the first and returns None when
-        none comes.
-        """
-        with self._ready:
-            if not self._new and (wait or linger):
-                self._ready.wait(linger or IDLE_SECONDS)
-                if not self._new and wait:
-                    self._running = False
-                    return None
-            new, self._new = self._new, []
-            return new
-
-    def _encoded(self, new: list[_Item[Q, E]]) -> list[_Item[Q, E]]:
-        kept: list[_Item[Q, E]] = []
-        refused: list[_Result[Q, E]] = []
+    async def _on_thread(
+        self, step: Callable[[list[_Item[Q, E]]], list[R]], items: list[_Item[Q, E]]
+    ) -> list[R | BaseException]:
+        """A step's result for each item, or the error that cost all of them."""
         try:
-            if self._model is None:
-                self._model = self._open()
-            encoded = list(
-                zip(new, self._model.encode([item.request for item in new]), strict=True)
-            )
+            loop = asyncio.get_running_loop()
+            return [*await loop.run_in_executor(self._thread, step, items)]
         except BaseException as error:  # noqa: BLE001 - each of them is told
-            self._hand_out([(item, error) for item in new])
-            return []
-        for item, tokens in encoded:
-            if isinstance(tokens, Exception):
-                refused.append((item, tokens))
-                continue
-            item.encoded = tokens
-            item.number = self._count = self._count + 1
-            kept.append(item)
-        self._hand_out(refused)
-        return kept
+            return [error] * len(items)
 
     def _next_batch(self, pool: list[_Item[Q, E]]) -> list[_Item[Q, E]]:
         """Take the oldest input and its neighbours in length out of the pool, which is sorted by
@@ -221,41 +192,23 @@ class Batches(Generic[Q, E]):
                 break
         batch = pool[low:high]
         del pool[low:high]
-        return [item for item in batch if not item.gone]
+        return [item for item in batch if not item.future.done()]
 
-    def _run_batch(self, batch: list[_Item[Q, E]]) -> None:
-        if not batch:
-            return None
-        assert self._model is not None
+    # -- on the thread -----------------------------------------------------------------------------
 
-        def resume() -> None:
-            for item in batch:
-                item.resume()
+    def _encode(self, new: list[_Item[Q, E]]) -> list[E | Exception]:
+        encoded = self._open().encode([item.request for item in new])
+        return [tokens for _, tokens in zip(new, encoded, strict=True)]
 
-        self._post(batch[0].loop, resume)
+    def _forward(self, batch: list[_Item[Q, E]]) -> list[list[float] | BaseException]:
         try:
-            numbers = self._model.forward([item.encoded for item in batch])
-            results = [(item, _finite(own)) for item, own in zip(batch, numbers, strict=True)]
+            numbers = self._open().forward([item.encoded for item in batch])
+            return [_finite(own) for _, own in zip(batch, numbers, strict=True)]
         except BaseException as error:  # noqa: BLE001 - one input that breaks the model must not cost the others, nor a full memory
-            if len(batch) == 1:
-                return self._hand_out([(batch[0], error)])
             half = len(batch) // 2
-            self._run_batch(batch[:half])
-            return self._run_batch(batch[half:])
-        return self._hand_out(results)
-
-    def _hand_out(self, results: list[_Result[Q, E]]) -> None:
-        """Hand results to their waiters, with one wake-up per event loop."""
-        by_loop: dict[Any, list[_Result[Q, E]]] = {}
-        for result in results:
-            by_loop.setdefault(result[0].loop, []).append(result)
-        for loop, own in by_loop.items():
-            self._post(loop, partial(_resolve, own))
-
-    @staticmethod
-    def _post(loop: asyncio.AbstractEventLoop, callback: Callable[[], Any]) -> None:
-        with suppress(RuntimeError):  # that loop is closed, so nobody waits
-            library_loop.post(loop, callback)
+            if not half:
+                return [error]
+            return [*self._forward(batch[:half]), *self._forward(batch[half:])]
 
 
 def _length(item: _Item[Any, Any]) -> int:
@@ -267,20 +220,6 @@ def _finite(numbers: list[float]) -> list[float] | BaseException:
     return numbers if odd is None else ScoreError(f"The model gave {odd}, which is no score.")
 
 
-def _resolve(results: list[_Result[Any, Any]]) -> None:
-    for item, result in results:
-        if item.future.done():
-            continue
-        if not isinstance(result, BaseException):
-            item.future.set_result(result)
-        elif isinstance(result, Exception) and not isinstance(result, StopIteration):
-            item.future.set_exception(result)
-        else:  # no future takes the one, and others would end the loop
-            item.future.set_exception(
-                RuntimeError(f"{type(result).__name__} in the model: {result}")
-            )
-
-
 # -- the rewards -----------------------------------------------------------------------------------
 
 KEPT = 4
@@ -289,9 +228,8 @@ FILL = 16
 """Batches of inputs in flight, so that enough of them have about equal length."""
 
 _KEY = "(model)"
-_Key = tuple[CheckpointSource, "InputSettings", int, int]
+_Key = tuple[CheckpointSource, int, int]
 _models: dict[_Key, Batches[Dialogue, TokenizedInput]] = {}
-_guard = threading.Lock()
 
 
 class _LocalReward(BaseReward):
@@ -362,19 +300,21 @@ class _LocalReward(BaseReward):
         return {**settings, **identity(self._source())}
 
     def _source(self) -> CheckpointSource:
-        raise NotImplementedError
-
-    def _checkpoint(self, head: Head, tokens: list[str], *, per_token: bool) -> CheckpointSource:
-        how = (self.revision, self.dtype, self.device, head, per_token, tuple(tokens))
-        stamp = stamp_of(self.path)
-        return CheckpointSource(self.path, *how, self.trust_remote_code, stamp)
-
-    def _input_settings(self) -> InputSettings:
-        raise NotImplementedError
+        """The checkpoint as it is on disk now, and the settings that all of these rewards have."""
+        return CheckpointSource(
+            self.path,
+            self.revision,
+            self.dtype,
+            self.device,
+            self.trust_remote_code,
+            self.chat_template,
+            self.max_length,
+            stamp_of(self.path),
+        )
 
     def _renew_key(self) -> _Key:
         """The key of the model as it is on disk now; computed once per run, not per sample."""
-        key: _Key = (self._source(), self._input_settings(), self.batch_size, self.batch_tokens)
+        key: _Key = (self._source(), self.batch_size, self.batch_tokens)
         self.__dict__[_KEY] = key
         return key
 
@@ -383,21 +323,12 @@ class _LocalReward(BaseReward):
         once per process.
         """
         key: _Key = self.__dict__.get(_KEY) or self._renew_key()
-        batches = _models.get(key)
-        if batches is None:
-            from rm_gallery.gallery.rm.trained.local_model import LocalModel
-
-            source, reading = key[:2]
-            with _guard:
-                batches = _models.setdefault(
-                    key,
-                    Batches(
-                        lambda: LocalModel(source, reading), self.batch_size, self.batch_tokens
-                    ),
-                )
-                while len(_models) > KEPT:
-                    del _models[next(iter(_models))]
-        return await batches.score(dialogue)
+        if key not in _models:
+            source, size, tokens = key
+            _models[key] = Batches(lambda: LocalModel(source), size, tokens)
+            if len(_models) > KEPT:
+                del _models[next(iter(_models))]
+        return await _models[key].score(dialogue)
 
 
 @RewardRegistry.register("hf:")
@@ -426,7 +357,7 @@ class HFReward(_LocalReward, BasePointWiseReward):
     """Name or number of the head's label that is the score; several become dimensions, whose mean
     is the score.
     """
-    activation: Literal["auto", "none", "sigmoid", "softmax"] = "auto"
+    activation: Activation = "auto"
     """What is made of the head's numbers: auto leaves one label and regression heads as they are,
     takes the softmax over several labels, and the sigmoid of multi-label heads."""
     head: Head = "auto"
@@ -434,7 +365,7 @@ class HFReward(_LocalReward, BasePointWiseReward):
     tokens: list[str] = Field(default_factory=list, max_length=2)
     """A token, such as Yes, and its opposite: reads the score from a language model's next token.
     """
-    too_long: Literal["unscored", "cut_left", "cut_right"] = "unscored"
+    too_long: TooLong = "unscored"
     """What becomes of a conversation longer than the model reads."""
 
     example = preference_example("a reward model's checkpoint, and the extra hf")
@@ -443,18 +374,18 @@ class HFReward(_LocalReward, BasePointWiseReward):
         super().__init__(path, **settings)
 
     def _source(self) -> CheckpointSource:
-        return self._checkpoint(self.head, self.tokens, per_token=False)
+        return replace(
+            super()._source(),
+            head=self.head,
+            tokens=tuple(self.tokens),
+            labels=self._labels(),
+            activation=self.activation,
+            too_long=self.too_long,
+        )
 
     def _labels(self) -> tuple[str | int, ...]:
         given = self.label
         return tuple(given) if isinstance(given, list) else () if given is None else (given,)
-
-    def _input_settings(self) -> InputSettings:
-        from rm_gallery.gallery.rm.trained.local_model import InputSettings
-
-        return InputSettings(
-            self.chat_template, self._labels(), self.activation, self.max_length, self.too_long
-        )
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         """Score the answer; one without text that only calls tools is unscored."""
@@ -511,14 +442,13 @@ class HFProcessReward(_LocalReward, ProcessReward):
         super().__init__(path, **settings)
 
     def _source(self) -> CheckpointSource:
-        return self._checkpoint(self.head, self.tokens, per_token=True)
-
-    def _input_settings(self) -> InputSettings:
-        from rm_gallery.gallery.rm.trained.local_model import InputSettings
-
-        labels = () if self.label is None else (self.label,)
-        return InputSettings(
-            self.chat_template, labels, max_length=self.max_length, separator=self.separator
+        return replace(
+            super()._source(),
+            head=self.head,
+            per_token=True,
+            tokens=tuple(self.tokens),
+            labels=() if self.label is None else (self.label,),
+            separator=self.separator,
         )
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
@@ -526,11 +456,5 @@ class HFProcessReward(_LocalReward, ProcessReward):
         return Score(tuple(await self._model_numbers(dialogue)))
 
 
-def _forget_models() -> None:
-    """Drop the models in a forked child, which has their memory but not their threads."""
-    global _guard
-    _guard = threading.Lock()
-    _models.clear()
-
-
-library_loop.after_fork(_forget_models)
+# a forked child has their memory but not their threads
+library_loop.after_fork(_models.clear)

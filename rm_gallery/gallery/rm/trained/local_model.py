@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
@@ -19,8 +20,6 @@ from rm_gallery.gallery.rm.trained.checkpoint import (
 )
 from rm_gallery.gallery.rm.trained.conversation import Dialogue, any_of, without_marks
 
-Activation = Literal["auto", "none", "sigmoid", "softmax"]
-TooLong = Literal["unscored", "cut_left", "cut_right"]
 Padding = Literal["right", "left", "none"]
 NO_LIMIT = 1 << 20
 """A tokenizer that names a longer limit than this has none."""
@@ -35,28 +34,14 @@ turns.
 
 
 @dataclass(frozen=True)
-class InputSettings:
-    """How a conversation is put to the model, and which of its numbers are the score."""
-
-    template: str = "auto"
-    """auto, chat, pair, plain, or a Jinja chat template."""
-    labels: tuple[str | int, ...] = ()
-    activation: Activation = "auto"
-    max_length: int | None = None
-    too_long: TooLong = "unscored"
-    separator: str | None = None
-    """Stands behind every step, for a process reward model."""
-
-
-@dataclass(frozen=True)
 class TokenizedInput:
     """One input of the model."""
 
     ids: list[int]
+    at: tuple[int, ...]
+    """The tokens whose numbers are read."""
     kinds: list[int] | None = None
     """Token types, where the model knows any."""
-    at: tuple[int, ...] = ()
-    """The tokens whose numbers are read; the last one where there are none."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -70,15 +55,20 @@ class LocalModel:
     only inputs of equal length share a batch.
     """
 
-    def __init__(self, source: CheckpointSource, reading: InputSettings) -> None:
-        self.source, self.reading = source, reading
+    def __init__(self, source: CheckpointSource) -> None:
+        self.source = source
         self.loaded: Loaded = load(source)
         tokenizer = self.loaded.tokenizer
         self._marks = any_of(
             str(mark) for mark in tokenizer.all_special_tokens if len(str(mark)) > 2
         )
-        self._template = _template(self.loaded, reading, source)
-        self._limit = _limit(self.loaded, reading)
+        self._template = _template(self.loaded, source)
+        self._bare = self._template in ("pair", "plain")
+        """Whether no chat template writes the conversation, and its control tokens."""
+        self._limit = _limit(self.loaded, source.max_length)
+        self._cuts = source.too_long != "unscored" and self._limit is not None
+        if self._cuts:
+            tokenizer.truncation_side = source.too_long.removeprefix("cut_")
         parameters = inspect.signature(self.loaded.model.forward).parameters
         self._kinds = (
             "token_type_ids" in parameters and "token_type_ids" in tokenizer.model_input_names
@@ -100,7 +90,7 @@ class LocalModel:
                 why = f"its chat template refuses the conversation: {str(error)[:200]}"
                 texts.append(self._unscored("not_applicable", why))
         good = [text for text in texts if not isinstance(text, Exception)]
-        encoded = iter(self._tokens(good)) if good else iter(())
+        encoded = iter(self._tokens(good) if good else ())
         return [text if isinstance(text, Exception) else next(encoded) for text in texts]
 
     def _model_text(self, dialogue: Dialogue) -> tuple[str, str | None, tuple[int, ...]]:
@@ -109,16 +99,13 @@ class LocalModel:
             return self._with_steps(dialogue)
         if self._template == "pair":
             return dialogue.query(), dialogue.answer, ()
-        if self._template == "plain":
-            return dialogue.plain(), None, ()
-        return (
-            self._rendered(dialogue, add_generation_prompt=self.loaded.head == "tokens"),
-            None,
-            (),
-        )
+        asks = self.loaded.head == "tokens"
+        return self._rendered(dialogue, add_generation_prompt=asks), None, ()
 
     def _rendered(self, dialogue: Dialogue, **more: Any) -> str:
-        own = {"chat_template": self.reading.template} if self._template == "own" else {}
+        if self._bare:
+            return dialogue.plain()
+        own = {"chat_template": self.source.template} if self._template == "own" else {}
         text: str = self.loaded.tokenizer.apply_chat_template(
             dialogue.messages(), tokenize=False, **own, **more
         )
@@ -127,10 +114,8 @@ class LocalModel:
     def _with_steps(self, dialogue: Dialogue) -> tuple[str, str | None, tuple[int, ...]]:
         if PLACE in dialogue.query():
             raise ValueError("it holds the mark that stands for the answer")
-        placed = dialogue._replace(answer=PLACE)
-        whole = placed.plain() if self._template in ("plain", "pair") else self._rendered(placed)
-        before, _, after = whole.partition(PLACE)
-        if self._template in ("plain", "pair"):
+        before, _, after = self._rendered(dialogue._replace(answer=PLACE)).partition(PLACE)
+        if self._bare:
             before = f"{dialogue.query()}\n\n"
         ends, text = [], before
         for step in dialogue.steps:
@@ -146,59 +131,45 @@ class LocalModel:
         made = self.loaded.tokenizer(
             [text for text, _, _ in texts], second,
             # a chat template writes them itself
-            add_special_tokens=self._template in ("pair", "plain"),
-            padding=False, truncation=False, return_attention_mask=False,
-            return_token_type_ids=self._kinds, return_offsets_mapping=steps, verbose=False,
+            add_special_tokens=self._bare,
+            padding=False, truncation=self._cuts, max_length=self._limit if self._cuts else None,
+            return_attention_mask=False, return_token_type_ids=self._kinds,
+            return_offsets_mapping=steps, verbose=False,
         )  # fmt: skip
         inputs: list[TokenizedInput | Exception] = []
-        for place, (text, pair, ends) in enumerate(texts):
+        for place, (_, _, ends) in enumerate(texts):
             ids = made["input_ids"][place]
             kinds = made["token_type_ids"][place] if self._kinds else None
-            at = _tokens_at(made["offset_mapping"][place], ends) if steps else ()
-            inputs.append(self._fitting(TokenizedInput(ids, kinds, at), text, pair))
-            if steps and len(set(at)) != len(ends):
-                inputs[-1] = self._unscored(
-                    "steps",
-                    f"two of {len(ends)} steps end in one token; give a separator that is a token "
-                    "of its own with separator=.",
-                )
+            at = _tokens_at(made["offset_mapping"][place], ends) if steps else (len(ids) - 1,)
+            inputs.append(self._refused(len(ids), at, ends) or TokenizedInput(ids, at, kinds))
         return inputs
+
+    def _refused(self, n: int, at: tuple[int, ...], ends: tuple[int, ...]) -> Unscored | None:
+        """Why an input of so many tokens cannot be scored."""
+        if ends and len(set(at)) != len(ends):
+            return self._unscored(
+                "steps",
+                f"two of {len(ends)} steps end in one token; give a separator that is a token "
+                "of its own with separator=.",
+            )
+        if not n:
+            return self._unscored("empty", "the conversation has no tokens.")
+        if self._limit is not None and n > self._limit:
+            return self._unscored(
+                "too_long",
+                f"the conversation has {n} tokens and the model reads {self._limit}; a "
+                "part of it is scored with too_long=cut_left or cut_right.",
+            )
+        return None
 
     def _unscored(self, reason: str, why: str) -> Unscored:
         return Unscored(f"{self.source.named()}: {why}", reason=reason)
 
-    def _fitting(
-        self, tokens: TokenizedInput, text: str, pair: str | None
-    ) -> TokenizedInput | Exception:
-        if not tokens.ids:
-            return self._unscored("empty", "the conversation has no tokens.")
-        if self._limit is None or len(tokens) <= self._limit:
-            return tokens
-        way = self.reading.too_long
-        if way == "unscored" or self.source.per_token:
-            return self._unscored(
-                "too_long",
-                f"the conversation has {len(tokens)} tokens and the model reads {self._limit}; a "
-                "part of it is scored with too_long=cut_left or cut_right.",
-            )
-        tokenizer = self.loaded.tokenizer
-        side, tokenizer.truncation_side = tokenizer.truncation_side, way.removeprefix("cut_")
-        try:
-            cut = tokenizer(
-                text, pair, add_special_tokens=self._template in ("pair", "plain"), truncation=True, max_length=self._limit,
-                return_attention_mask=False, return_token_type_ids=self._kinds,
-            )  # fmt: skip
-        finally:
-            tokenizer.truncation_side = side
-        return TokenizedInput(cut["input_ids"], cut["token_type_ids"] if self._kinds else None)
-
     def _find_separator(self) -> str:
         """The separator after every step: the given one, else the tokenizer's own mark."""
-        given, vocabulary = self.reading.separator, self.loaded.tokenizer.get_vocab()
-        if given is None:
-            given = next(
-                (mark for mark in ("<extra_0>", "<|step_end|>") if mark in vocabulary), None
-            )
+        vocabulary = self.loaded.tokenizer.get_vocab()
+        marks = (mark for mark in ("<extra_0>", "<|step_end|>") if mark in vocabulary)
+        given = self.source.separator or next(marks, None)
         if given is None:
             raise ConfigError(
                 f"{self.source.named()}: say what stands behind every step in the model's training "
@@ -211,18 +182,16 @@ class LocalModel:
 
     def forward(self, batch: list[TokenizedInput]) -> list[list[float]]:
         """The score's numbers per input: one per wanted label, or one per step."""
-        if self.padding == "none":
-            by_length: dict[int, list[int]] = {}
-            for place, tokens in enumerate(batch):
-                by_length.setdefault(len(tokens), []).append(place)
-            rows: list[list[float]] = [[] for _ in batch]
-            for places in by_length.values():
-                for place, numbers in zip(
-                    places, self._scores([batch[p] for p in places], "right"), strict=True
-                ):
-                    rows[place] = numbers
-            return rows
-        return self._scores(batch, self.padding)
+        if self.padding != "none":
+            return self._scores(batch, self.padding)
+        rows: dict[int, list[float]] = {}
+        by_length = sorted(range(len(batch)), key=lambda place: len(batch[place]))
+        for _, group in groupby(by_length, key=lambda place: len(batch[place])):
+            places = list(group)
+            rows.update(
+                zip(places, self._scores([batch[at] for at in places], "right"), strict=True)
+            )
+        return [rows[place] for place in range(len(batch))]
 
     def _scores(self, batch: list[TokenizedInput], padding: Padding) -> list[list[float]]:
         import torch
@@ -233,8 +202,8 @@ class LocalModel:
                 self._places = self._chosen(numbers.shape[-1])
             numbers = self._activated(numbers.float())[..., self._places]
             if self.source.per_token:
-                listed: list[list[float]] = numbers[..., 0].tolist()
-                return [row[: len(tokens.at)] for row, tokens in zip(listed, batch, strict=True)]
+                steps = numbers[..., 0].tolist()
+                return [row[: len(each.at)] for row, each in zip(steps, batch, strict=True)]
             whole: list[list[float]] = numbers[:, 0].tolist()
             return whole
 
@@ -245,70 +214,45 @@ class LocalModel:
         import torch
 
         loaded = self.loaded
-        longest = max(map(len, batch))
-        pad = loaded.pad if loaded.pad is not None else self._free_token(batch)
+        longest, wide = (max(map(len, own)) for own in (batch, [tokens.at for tokens in batch]))
+        pad = self._free_token(batch) if loaded.pad is None else loaded.pad
         ids, mask, kinds = np.zeros((3, len(batch), longest), dtype=np.int64)
         ids[:] = pad
+        places = []
         for row, tokens in enumerate(batch):
-            held = (
-                slice(longest - len(tokens), None) if padding == "left" else slice(0, len(tokens))
-            )
+            start = longest - len(tokens) if padding == "left" else 0
+            held = slice(start, start + len(tokens))
             ids[row, held], mask[row, held] = tokens.ids, 1
             if tokens.kinds is not None:
                 kinds[row, held] = tokens.kinds
+            places.append(start + np.pad(tokens.at, (0, wide - len(tokens.at)), "edge"))
         given = {"input_ids": ids, "attention_mask": mask}
         if self._kinds:
             given["token_type_ids"] = kinds
         arguments = {
             name: torch.from_numpy(values).to(loaded.device) for name, values in given.items()
         }
-        if loaded.head == "classification" and not self.source.per_token:
-            return self._sequence_numbers(arguments, pad)
-        shift = [longest - len(tokens) if padding == "left" else 0 for tokens in batch]
-        wide = max(max(len(tokens.at), 1) for tokens in batch)
-        at = []
-        for tokens, by in zip(batch, shift, strict=True):
-            places = list(tokens.at) or [len(tokens) - 1]
-            at.append([by + place for place in places + places[-1:] * (wide - len(places))])
-        return self._numbers_at(arguments, torch.tensor(at, device=loaded.device))
-
-    def _sequence_numbers(self, arguments: dict[str, Any], pad: int) -> Any:
-        """The numbers of a sequence classifier, which finds the last token by the padding token of
-        its configuration.
-        """
-        if self.loaded.pad is None:
-            config = self.loaded.model.config
-            config.pad_token_id = pad
-            get = getattr(config, "get_text_config", None)
-            if get is not None:
-                get().pad_token_id = pad
-        made = self.loaded.model(**arguments)
-        numbers = _logits(made)
-        if numbers.dim() == 3:  # a model of its own code, with a number for every token
-            mask = arguments["attention_mask"]
-            last = mask.shape[1] - 1 - mask.flip(1).argmax(1)
-            numbers = numbers[range(len(last)), last]
-        return numbers.reshape(numbers.shape[0], 1, -1)
-
-    def _numbers_at(self, arguments: dict[str, Any], at: Any) -> Any:
-        """The numbers at given positions."""
-        import torch
-
-        loaded = self.loaded
-        rows = torch.arange(at.shape[0], device=at.device)[:, None]
+        at = torch.from_numpy(np.stack(places)).to(loaded.device)
+        rows = torch.arange(len(batch), device=loaded.device)[:, None]
         if loaded.head == "value":
             assert loaded.value is not None
             weight, bias = loaded.value
             hidden = loaded.model(**arguments).last_hidden_state
             return hidden[rows, at].float() @ weight.T + bias
-        if loaded.head == "tokens" and self._keeps:
-            # logits over the vocabulary for every token do not fit into memory: compute only the
-            # positions that are read
-            kept, where = torch.unique(at, return_inverse=True)
-            logits = loaded.model(**arguments, logits_to_keep=kept).logits[rows, where]
-        else:
-            logits = _logits(loaded.model(**arguments))[rows, at]
-        return logits[..., list(loaded.token_ids)] if loaded.head == "tokens" else logits
+        if loaded.head == "tokens":
+            if self._keeps:
+                # logits over the vocabulary for every token do not fit into memory: compute only
+                # the positions that are read
+                arguments["logits_to_keep"], at = torch.unique(at, return_inverse=True)
+            return _logits(loaded.model(**arguments))[rows, at][..., list(loaded.token_ids)]
+        if loaded.pad is None and not self.source.per_token:
+            # a sequence classifier finds the last token by the padding token of its configuration
+            config = loaded.model.config
+            for own in (config, getattr(config, "get_text_config", lambda: config)()):
+                own.pad_token_id = pad
+        numbers = _logits(loaded.model(**arguments))
+        # a sequence classifier of somebody's own code may give a number for every token
+        return numbers[rows, at] if numbers.dim() == 3 else numbers.reshape(len(batch), 1, -1)
 
     def _free_token(self, batch: list[TokenizedInput]) -> int:
         """A padding token that no input ends with: a classifier reads the last token that is not
@@ -316,65 +260,59 @@ class LocalModel:
         """
         tokenizer = self.loaded.tokenizer
         taken: set[int] = {tokens.ids[-1] for tokens in batch}
-        given = (tokenizer.pad_token_id, tokenizer.unk_token_id)
-        first: list[int] = [int(token) for token in given if token is not None]
-        free: int = next(token for token in [*first, *range(len(taken) + 1)] if token not in taken)
-        return free
+        wanted = (tokenizer.pad_token_id, tokenizer.unk_token_id, *range(len(taken) + 1))
+        return next(int(token) for token in wanted if token is not None and token not in taken)
 
     def _chosen(self, width: int) -> list[int]:
         """Which of the head's numbers are the score."""
         if self.loaded.head == "tokens":
             return [0]
-        if self.source.per_token and not self.reading.labels and width == 2:
+        if self.source.per_token and not self.source.labels and width == 2:
             return [1]  # the second of two is the label of a right step
-        return label_places(self.loaded, self.reading.labels, self.source.named(), width)
+        return label_places(self.loaded, self.source.labels, self.source.named(), width)
 
     def _activated(self, numbers: Any) -> Any:
         """The head's numbers as scores: as they are, or as probabilities."""
         import torch
 
-        way, width = self.reading.activation, numbers.shape[-1]
-        if way == "auto":
-            way = self._usual(width)
-        if self.loaded.head == "tokens":
+        way, width = self.source.activation, numbers.shape[-1]
+        head, problem = self.loaded.head, self.loaded.problem
+        if way == "auto" and self.source.per_token:
+            way = "sigmoid" if width == 1 else "softmax"
+        elif way == "auto":
+            plain = head != "classification" or width == 1 or problem == "regression"
+            several = problem == "multi_label_classification"
+            way = "none" if plain else "sigmoid" if several else "softmax"
+        if head == "tokens":
             # log-odds of the first token against the second, or its log-probability
             if way == "none":
                 return numbers[..., :1] - numbers[..., 1:2] if width > 1 else numbers
-            return torch.softmax(numbers, dim=-1) if width > 1 else torch.sigmoid(numbers)
+            way = "softmax" if width > 1 else "sigmoid"
         if way == "sigmoid":
             return torch.sigmoid(numbers)
         return torch.softmax(numbers, dim=-1) if way == "softmax" else numbers
 
-    def _usual(self, width: int) -> Activation:
-        if self.source.per_token:
-            return "sigmoid" if width == 1 else "softmax"
-        if (
-            self.loaded.head != "classification"
-            or width == 1
-            or self.loaded.problem == "regression"
-        ):
-            return "none"
-        return "sigmoid" if self.loaded.problem == "multi_label_classification" else "softmax"
-
     def _find_padding(self) -> Padding:
         """The padding side that leaves the scores of two probe texts unchanged."""
         made = self.loaded.tokenizer(list(PROBE), padding=False, return_attention_mask=False)
-        short, long = (
+        texts = [
             [*ids, *ids[-1:] * (size - len(ids))]
             for ids, size in zip(made["input_ids"], (2, 5), strict=True)
-        )
-        if not short or not long or len(short) == len(long):
+        ]
+        if not all(texts) or len(texts[0]) == len(texts[1]):
             return "right"
-        kinds = [[0] * len(ids) if self._kinds else None for ids in (short, long)]
-        probes = [TokenizedInput(ids, kind) for ids, kind in zip((short, long), kinds, strict=True)]
+        probes = [
+            TokenizedInput(ids, (len(ids) - 1,), [0] * len(ids) if self._kinds else None)
+            for ids in texts
+        ]
         import torch
 
+        near = 1e-3 if "float32" in str(getattr(self.loaded.model, "dtype", "")) else 5e-2
         with torch.inference_mode():
             separate = torch.cat([self._head_numbers([probe], "right").float() for probe in probes])
             sides: tuple[Padding, ...] = ("right", "left")
             for side in sides:
                 together = self._head_numbers(probes, side).float()
-                near = 1e-3 if "float32" in str(getattr(self.loaded.model, "dtype", "")) else 5e-2
                 if torch.allclose(separate, together, rtol=near, atol=near, equal_nan=True):
                     return side
         logger.warning(
@@ -390,23 +328,15 @@ def _logits(made: Any) -> Any:
 
 
 def _tokens_at(offsets: list[tuple[int, int]], ends: tuple[int, ...]) -> tuple[int, ...]:
-    """The token that holds each of these characters."""
-    tokens, place = [], 0
-    for end in ends:
-        while place < len(offsets) and not offsets[place][0] <= end < offsets[place][1]:
-            place += 1
-        if place == len(offsets):
-            break
-        # byte tokens share a character: take the last one
-        while place + 1 < len(offsets) and offsets[place + 1][0] <= end < offsets[place + 1][1]:
-            place += 1
-        tokens.append(place)
-    return tuple(tokens)
+    """The token that holds each of these characters; of byte tokens that share one the last."""
+    begins, stops = np.array(offsets).reshape(-1, 2).T
+    holding = [np.flatnonzero((begins <= end) & (end < stops)) for end in ends]
+    return tuple(int(places[-1]) for places in holding if len(places))
 
 
-def _template(loaded: Loaded, reading: InputSettings, source: CheckpointSource) -> str:
+def _template(loaded: Loaded, source: CheckpointSource) -> str:
     """How conversations are written: chat, own (a template that was given), pair or plain."""
-    wanted, tokenizer = reading.template, loaded.tokenizer
+    wanted, tokenizer = source.template, loaded.tokenizer
     if wanted in ("pair", "plain"):
         return wanted
     if wanted not in ("auto", "chat"):
@@ -432,7 +362,7 @@ def _template(loaded: Loaded, reading: InputSettings, source: CheckpointSource) 
     return fallback
 
 
-def _limit(loaded: Loaded, reading: InputSettings) -> int | None:
+def _limit(loaded: Loaded, max_length: int | None) -> int | None:
     """The most tokens the model reads; None where nothing says so."""
     config = loaded.model.config
     positions = getattr(config, "max_position_embeddings", None)
@@ -442,6 +372,6 @@ def _limit(loaded: Loaded, reading: InputSettings) -> int | None:
     ):
         # their first position is the one behind the padding token's
         positions -= (config.pad_token_id or 0) + 1
-    known = [loaded.tokenizer.model_max_length, positions, reading.max_length]
+    known = [loaded.tokenizer.model_max_length, positions, max_length]
     limits = [limit for limit in known if isinstance(limit, int) and 0 < limit < NO_LIMIT]
     return min(limits, default=None)

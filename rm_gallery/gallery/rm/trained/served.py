@@ -36,7 +36,6 @@ from rm_gallery.core.reward.schema import Example, sample_of
 from rm_gallery.core.score import Score
 from rm_gallery.core.text.language import CONTROL_MARKS
 from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError, Unscored
-from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.rm.bounds import Count
 from rm_gallery.gallery.rm.trained.conversation import (
     STEPPED,
@@ -44,6 +43,7 @@ from rm_gallery.gallery.rm.trained.conversation import (
     ProcessReward,
     any_of,
     dialogue_of,
+    place_of_label,
     preference_example,
     rendered,
     template_text,
@@ -89,7 +89,7 @@ class _Elsewhere(BaseReward):
         self.place_of(url)
         super().__init__(**{"url": url, "name": f"{self.SCHEME}{url}", **settings})
 
-    @field_serializer("default_headers", when_used="json")
+    @field_serializer("default_headers", "extra_body", when_used="json", check_fields=False)
     def _hidden(self, value: dict[str, Any]) -> dict[str, str]:
         return dict.fromkeys(value, "***")
 
@@ -168,10 +168,6 @@ class _ServedReward(_Elsewhere):
     def _read_template(cls, value: str) -> str:
         return template_text(value, WAYS)
 
-    @field_serializer("extra_body", when_used="json")
-    def _hidden_fields(self, value: dict[str, Any]) -> dict[str, str]:
-        return dict.fromkeys(value, "***")
-
     @classmethod
     def place_of(cls, url: str) -> tuple[str, str]:
         """The server's base URL, and the endpoint that the path names."""
@@ -194,44 +190,37 @@ class _ServedReward(_Elsewhere):
         return ways.get(self.chat_template, "text")
 
     async def _request_numbers(self, dialogue: Dialogue) -> Numbers:
-        way = self._way()
-        if way == "text":
-            given = self._request_text(dialogue)
-        else:
-            given = {"messages": dialogue.messages()}
-            if way != "messages":
-                given |= {"query": dialogue.query(), "answer": dialogue.answer}
+        way, messages = self._way(), dialogue.messages()
+        given: dict[str, Any] = {"messages": messages}
+        if self.chat_template == "plain":
+            given = {"input": dialogue.plain()}
+        elif way == "text":
+            try:
+                given = {"input": rendered(self.chat_template, messages), "templated": True}
+            except TemplateError as error:
+                raise Unscored(
+                    f"{self.name}: its chat template refuses the conversation: {str(error)[:200]}",
+                    reason="not_applicable",
+                ) from error
+        elif way != "messages":
+            given |= {"query": dialogue.query(), "answer": dialogue.answer}
         numbers: Numbers = await self.server.ascore(way, given)
         return numbers
-
-    def _request_text(self, dialogue: Dialogue) -> dict[str, Any]:
-        if self.chat_template == "plain":
-            return {"input": dialogue.plain()}
-        try:
-            return {"input": rendered(self.chat_template, dialogue.messages()), "templated": True}
-        except TemplateError as error:
-            raise Unscored(
-                f"{self.name}: its chat template refuses the conversation: {str(error)[:200]}",
-                reason="not_applicable",
-            ) from error
 
     def _score_place(self, numbers: Numbers, usual: int | None = None) -> int:
         """Which number of a row is the score; ConfigError where no label says so."""
         width = len(numbers.rows[0])
         names = numbers.names or tuple(map(str, range(width)))
-        if self.label is None:
-            if width == 1:
-                return 0
-            if usual is not None:
-                return usual
-            shown = ", ".join(names[:12])
-            raise ConfigError(
-                f"{self.name} gives {width} numbers ({shown}); say which is the score with label=."
-            )
-        wanted, known = str(self.label), [name.casefold() for name in names]
-        if wanted.casefold() not in known:
-            raise ConfigError(unknown_name(f"label of {self.name}", wanted, names))
-        return known.index(wanted.casefold())
+        if self.label is not None:
+            return place_of_label(self.label, names, self.name)
+        if width == 1:
+            return 0
+        if usual is not None:
+            return usual
+        shown = ", ".join(names[:12])
+        raise ConfigError(
+            f"{self.name} gives {width} numbers ({shown}); say which is the score with label=."
+        )
 
 
 @RewardRegistry.register("served:")
