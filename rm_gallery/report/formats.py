@@ -10,12 +10,13 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json
 from rm_gallery.core.utils.shown import cut, number
 from rm_gallery.gallery.benchmarks.figures import plain
-from rm_gallery.gallery.benchmarks.lead import between, corrected_figure, in_unit, leads
+from rm_gallery.gallery.benchmarks.lead import corrected_figure, in_unit, leads
 from rm_gallery.report.gate import QualityGate
 from rm_gallery.report.page import render_page
 from rm_gallery.report.plots import all_plots
 from rm_gallery.report.run_figures import (
     count_of,
+    figure_cells,
     figures_of,
     findings,
     lost_of,
@@ -96,10 +97,7 @@ def _markdown(run: OpenRun, summary: Summary, title: str | None = None) -> str:
         "|---|---:|---:|---:|---:|",
     ]
     for name, part in [*(figures.get("by_subset") or {}).items(), ("all", figures)]:
-        lines.append(
-            f"| {_md(name)} | {in_unit(part, part.get('score'))} | {between(part) or '–'} "
-            f"| {count_of(part, 'n'):,} | {', '.join(lost_of(part)) or '0'} |"
-        )
+        lines.append(f"| {' | '.join((_md(name), *figure_cells(part)))} |")
     lines.append("")
     lines += [f"- {plot.title}: {_md(plot.says)}" for plot in all_plots(summary) if plot]
     if reasons := figures.get("reasons"):

@@ -22,7 +22,6 @@ from rm_gallery.core.utils.shown import cut, number, percent, visible
 from rm_gallery.gallery.benchmarks.lead import (
     COMPARED,
     OWN_UNIT,
-    between,
     in_unit,
     lead_figure,
     leads,
@@ -32,6 +31,7 @@ from rm_gallery.report.run_figures import (
     answers_of,
     count_of,
     duration,
+    figure_cells,
     figures_of,
     findings,
     further,
@@ -368,12 +368,10 @@ def _facts(run: OpenRun, figures: Mapping[str, Any]) -> Iterator[tuple[str, Any]
 
 def _subset_row(name: str, part: Mapping[str, Any]) -> dict[str, Any]:
     marks = {kind: value for kind, value, _ in _marks(part)}
+    cells = zip(("score", "interval", "n", "lost"), figure_cells(part), strict=True)
     return {
         "name": single_line(name)[:200],
-        "score": in_unit(part, part.get("score")),
-        "interval": between(part) or "–",
-        "n": f"{count_of(part, 'n'):,}",
-        "lost": ", ".join(lost_of(part)) or "0",
+        **dict(cells),
         "marks": " · ".join(
             percent(marks.get(kind)).removesuffix(" %")
             for kind in ("chance", "longest", "shortest")

@@ -175,7 +175,6 @@ def reliability(bins: Sequence[Bin], fair: float, fitted: HeldOut | None = None)
     n = sum(gap_bin.share.n for gap_bin in bins)
     if not n:
         return None
-    title = "Is a larger gap more often right?"
     x = Axis(0.0, bins[-1].x * 1.05 or 1.0, LEFT, END, 5)
     y = Axis(0.0, 1.0, BASE, TOP, 5)
     body = [frame(x, y, "size of the score gap", "highest score is right", y_percent=True)]
@@ -203,9 +202,8 @@ def reliability(bins: Sequence[Bin], fair: float, fitted: HeldOut | None = None)
         (f"{show(b.low)} to {show(b.high)}", _share_text(b.share), _interval_text(b.share.ci95))
         for b in bins
     )
-    return plot(
-        "reliability", title, body, says, ("gap", "highest score is right", "95 % interval"), rows
-    )
+    columns = ("gap", "highest score is right", "95 % interval")
+    return plot("reliability", "Is a larger gap more often right?", body, says, columns, rows)
 
 
 def _legend(names: Sequence[str]) -> Iterator[str]:
@@ -239,7 +237,6 @@ def best_of_n(curve: Sequence[BestOf], drawn: int) -> Plot | None:
     """
     if len(curve) < 2:
         return None
-    title = "Best of n by this reward"
     x = Axis(1.0, float(curve[-1].n), LEFT + 10, END - 10)
     y = Axis(0.0, 1.0, BASE, TOP, 5)
     names = [(float(point.n), str(point.n)) for point in curve]
@@ -256,14 +253,8 @@ def best_of_n(curve: Sequence[BestOf], drawn: int) -> Plot | None:
         f"picking the best of {last.n} by score in {percent(last.value)}; bars are 95 % intervals."
     )
     rows = ((str(b.n), percent(b.value), _interval_text(b.ci95), percent(b.oracle)) for b in curve)
-    return plot(
-        "best-of-n",
-        title,
-        body,
-        says,
-        ("n", "pick is chosen", "95 % interval", "a chosen one is there"),
-        rows,
-    )
+    columns = ("n", "pick is chosen", "95 % interval", "a chosen one is there")
+    return plot("best-of-n", "Best of n by this reward", body, says, columns, rows)
 
 
 # -- shares ----------------------------------------------------------------------------------------
@@ -282,16 +273,18 @@ def shares(
 
     def body() -> Iterator[str]:
         for tick in x.ticks:
-            yield line("grid", x.at(tick), x.at(tick), TOP - 8, height - BOTTOM)
-            yield text("tick", x.at(tick), height - BOTTOM + 16, f"{100 * tick:.0f} %", "middle")
+            at = x.at(tick)
+            yield line("grid", at, at, TOP - 8, height - BOTTOM)
+            yield text("tick", at, height - BOTTOM + 16, f"{100 * tick:.0f} %", "middle")
         for y, (label, share, fair) in zip(range(TOP, height, row), known, strict=False):
             value = share.value or 0.0
-            low, high = share.ci95 or (value, value)
+            low, high = map(x.at, share.ci95 or (value, value))
+            end = x.at(value)
             yield text("tick", left - 8, y + 12, label, "end")
-            width = max(0.8, x.at(value) - left)
+            width = max(0.8, end - left)
             yield f'<rect class="bar" x="{left}" y="{y}" width="{width:.1f}" height="16"/>'
-            yield line("error", x.at(low), x.at(high), y + 8)
-            yield text("tick", max(x.at(high), x.at(value)) + 5, y + 12, f"{100 * value:.0f} %")
+            yield line("error", low, high, y + 8)
+            yield text("tick", max(high, end) + 5, y + 12, f"{100 * value:.0f} %")
             yield text("small", left - 8, y + 24, f"n = {share.n:,}", "end")
             if fair is not None:
                 yield line("chance", x.at(fair), x.at(fair), y - 4, y + 20)
@@ -439,7 +432,7 @@ def _pair_plot(summary: Summary) -> Plot | None:
     ]
     parts += [("tie", games.share("tie", usable), None)] if ties else []
     kinds = {"same in both orders": "same", "winner flips": "flipped", "tie in one order": "tie"}
-    parts += [(name, pairs.share(kind), None) for name, kind in kinds.items() if len(pairs)]
+    parts += [(name, pairs.share(kind), None) for name, kind in kinds.items()]
     says = (
         f"n = {n:,} verdicts on pairs, {len(pairs):,} pairs in both orders. The dashed line is "
         f"where a fair judge would be."

@@ -348,3 +348,9 @@ def answers_of(row: SampleRow) -> Iterator[tuple[str, str | None, float | None, 
         row.answers, chain(known, repeat((None, None, None))), strict=False
     ):
         yield answer, label, score, reason
+
+
+def figure_cells(figure: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """Score, interval, n and what has no score, of a run or a part of it, as every table shows them."""
+    score, lost = in_unit(figure, figure.get("score")), ", ".join(lost_of(figure)) or "0"
+    return score, between(figure) or "–", f"{count_of(figure, 'n'):,}", lost

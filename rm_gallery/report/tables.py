@@ -38,18 +38,11 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 INTERVAL = "95 % interval"
-FIGURES = (
-    "score %",
-    INTERVAL,
-    "longest",
-    "shortest",
-    "chance",
-    "n",
-    "unscored",
-    "failed",
-    "stopped",
-)
-DIFFERENCES = ("first", "second", "difference", "p", "p adj.")
+UNBROKEN = (
+    "score %", INTERVAL, "longest", "shortest", "chance", "n", "unscored", "failed", "stopped",
+    "first", "second", "difference", "p", "p adj.",
+)  # fmt: skip
+"""Columns of numbers, which stand on one line."""
 LONGEST_CELL = 120
 
 
@@ -315,9 +308,7 @@ def _print(
     for name in left:
         table.add_column(Text(name), overflow="fold")
     for name in right:
-        table.add_column(
-            Text(name), justify="right", overflow="fold", no_wrap=name in (*FIGURES, *DIFFERENCES)
-        )
+        table.add_column(Text(name), justify="right", overflow="fold", no_wrap=name in UNBROKEN)
     for name in last:
         table.add_column(name)
     for row in rows:
