@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
 import re
 import sys
 import textwrap
 import types
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from functools import cache
-from itertools import groupby
+from itertools import chain, pairwise
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import orjson
@@ -22,7 +24,7 @@ from rich.table import Table
 
 from rm_gallery.cli.options import Json, RewardArgument, grouped, parse_params
 from rm_gallery.core.graders.base import BaseGrader
-from rm_gallery.core.reward.abstract import Identified, Touches
+from rm_gallery.core.reward.abstract import Identified
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.resolve import asks_for_judge
@@ -68,11 +70,11 @@ class Entry(NamedTuple):
         """
         if self.grader is not None:
             return f"graders/{_family_of(self.grader)}"
-        if not self.reward.__module__.startswith(GALLERY):
-            return self.reward.__module__.partition(".")[0]
-        module = self.reward.__module__.removeprefix(GALLERY)
-        folder = module.rpartition(".")[0].replace(".", "/") or module
-        return "/".join(part for part in (folder, _family(self.scenario)) if part)
+        module = self.reward.__module__
+        if not module.startswith(GALLERY):
+            return module.partition(".")[0]
+        *folders, file = module.removeprefix(GALLERY).split(".")
+        return "/".join(filter(None, [*(folders or [file]), _family(self.scenario)]))
 
     @property
     def grader(self) -> type[BaseGrader] | None:
@@ -104,9 +106,8 @@ class Entry(NamedTuple):
     def bounds(self) -> str:
         """The range of scores, such as [0, 1]."""
         low, high = self.reward.score_range
-        return (
-            f"[{'-inf' if low is None else f'{low:g}'}, {'inf' if high is None else f'{high:g}'}]"
-        )
+        low, high = -math.inf if low is None else low, math.inf if high is None else high
+        return f"[{low:g}, {high:g}]"
 
     @property
     def direction(self) -> str:
@@ -174,21 +175,15 @@ def list_rewards(
     if long:
         return _print_table(chosen, broken)
     if graders or len(chosen) < len(known):
-        return typer.echo(_short(chosen, broken, ()))
-    judges = textwrap.fill(
-        f"Published judges, as judge:NAME (see docs/judges.md): {', '.join(judge_names())}", 80
-    )
-    more = "".join(f"\n{line}" for line in _added())
-    return typer.echo(f"{_short(chosen, broken, grader_names())}\n{judges}{more}")
-
-
-def _added() -> Iterator[str]:
-    """A line per group of what installed packages add beside rewards and graders."""
+        return typer.echo(_short(chosen, broken))
+    typer.echo(_short(chosen, broken, grader_names()))
+    others = {"Published judges, as judge:NAME (see docs/judges.md)": judge_names()}
     for group in ("benchmarks", "converters", "providers", "adapters"):
-        if names := sorted(entries(group)):
-            yield textwrap.fill(
-                f"{group.capitalize()} of installed packages: {', '.join(names)}", 80
-            )
+        others[f"{group.capitalize()} of installed packages"] = sorted(entries(group))
+    for what, names in others.items():
+        if names:
+            typer.echo(textwrap.fill(f"{what}: {', '.join(names)}", SHORT))
+    return None
 
 
 def select(
@@ -204,18 +199,20 @@ def select(
     math_listwise_reward, and "alignment" all of its folders. `llm=False` leaves out what calls a
     model. Raises ConfigError with the nearest names for a task, kind or need that no entry has.
     """
-    every = list(known)
-    _check_filter("task", task, {name for entry in every for name in _tasks(entry)})
-    _check_filter("kind", kind, {entry.reward.kind for entry in every} | set(CALLS))
-    _check_filter("need", needs, {need for entry in every for need in entry.reward.needs})
-    return [
-        entry
-        for entry in every
-        if (task is None or task in _tasks(entry))
-        and (kind is None or kind == entry.reward.kind)
-        and (needs is None or needs in entry.reward.needs)
-        and (llm or not entry.reward.judged)
+    chosen = every = list(known)
+    filters: list[tuple[str, str | None, Callable[[Entry], Collection[str]], Collection[str]]] = [
+        ("task", task, _tasks, ()),
+        ("kind", kind, lambda entry: {entry.reward.kind}, CALLS),
+        ("need", needs, lambda entry: entry.reward.needs, ()),
     ]
+    for what, wanted, names_of, more in filters:
+        if wanted is None:
+            continue
+        names = {name for entry in every for name in names_of(entry)} | {*more}
+        if wanted not in names:
+            raise ConfigError(unknown_name(what, wanted, names, shown=len(names)))
+        chosen = [entry for entry in chosen if wanted in names_of(entry)]
+    return [entry for entry in chosen if llm or not entry.reward.judged]
 
 
 @grouped()
@@ -269,20 +266,19 @@ def parameters_of(reward: type[Identified]) -> list[Parameter]:
     declared = grader.declared() if grader is not None else {}
     parameters = []
     for name in filter(reward.model_fields.__contains__, (*own, *common)):
-        info = reward.model_fields[name]
-        default = "required"
-        if name in declared or not info.is_required():
-            default = _shown_value(
-                declared[name] if name in declared else info.get_default(call_default_factory=True)
-            )
+        info, default = reward.model_fields[name], "required"
+        if name in declared:
+            default = _shown_value(declared[name])
+        elif not info.is_required():
+            default = _shown_value(info.get_default(call_default_factory=True))
         text = info.description or _docstring_of(reward, name) or _mention(reward, name)
-        limits = [
+        limits = ", ".join(
             f"{sign} {getattr(note, key):g}"
             for note in info.metadata
             for key, sign in _SIGNS.items()
             if hasattr(note, key)
-        ]
-        shown = type_text(info.annotation) + (f" ({', '.join(limits)})" if limits else "")
+        )
+        shown = type_text(info.annotation) + (limits and f" ({limits})")
         parameters.append(Parameter(name, shown, default, text))
     return parameters
 
@@ -340,11 +336,6 @@ def _tasks(entry: Entry) -> set[str]:
     return {entry.task, *entry.task.split("/"), *([entry.scenario] if entry.scenario else [])}
 
 
-def _check_filter(what: str, value: str | None, known: set[str]) -> None:
-    if value is not None and value not in known:
-        raise ConfigError(unknown_name(what, value, known, shown=len(known)))
-
-
 @cache
 def _scenarios() -> dict[str, str]:
     from rm_gallery.gallery.rm import KINDS, judged_name, scenario_keys
@@ -362,56 +353,42 @@ def _short(chosen: list[Entry], broken: dict[str, str], graders: Iterable[str] =
     """A line per reward below its task, the kinds of a judged scenario on one line, and one per
     family of `graders`; no line is longer than 80 columns.
     """
-    lines: list[str] = []
-    for task, members in groupby(
-        sorted(chosen, key=lambda e: (e.task, e.scenario or e.name)), key=lambda e: e.task
-    ):
-        lines += ([""] if lines else []) + [task]
-        for _, same in groupby(members, key=lambda e: e.scenario or e.name):
-            kinds = list(same)
-            first = kinds[0]
-            name = (
-                first.name.removeprefix("grader:")
-                if len(kinds) == 1
-                else first.name.replace(first.reward.kind, "*")
-            )
-            summary = first.summary.partition(":")[0] if first.scenario else first.summary
+    lines, hint = list[str](), list[str]()
+    groups: defaultdict[str, defaultdict[str, list[Entry]]] = defaultdict(lambda: defaultdict(list))
+    for entry in sorted(chosen, key=lambda e: (e.task, e.scenario or e.name)):
+        groups[entry.task][entry.scenario or entry.name].append(entry)
+    for task, members in groups.items():
+        lines += ["", task]
+        for first, *others in members.values():
+            name, summary = first.name.removeprefix("grader:"), first.summary
+            if others:
+                name = name.replace(first.reward.kind, "*")
+                hint = ["* stands for listwise, pairwise or pointwise."]
+            if first.scenario:
+                summary = summary.partition(":")[0]
             lines.append(ended(f"  {name:<29} {summary}", SHORT))
-    lines += ([""] if broken else []) + [
-        ended(f"{name}: {problem}", SHORT) for name, problem in broken.items()
-    ]
-    starred = any("*" in line.split()[0] for line in lines if line)
-    hint = ["* stands for listwise, pairwise or pointwise."] if starred else []
-    hint += (
-        ["A grader is a reward as grader:NAME."] if any(entry.grader for entry in chosen) else []
-    )
-    tasks = sorted(
+    lines += [""] if broken else []
+    lines += [ended(f"{name}: {problem}", SHORT) for name, problem in broken.items()]
+    if any(entry.grader for entry in chosen):
+        hint.append("A grader is a reward as grader:NAME.")
+    tasks = Counter(
         Entry(name, RewardRegistry.get(name)).task.removeprefix("graders/") for name in graders
     )
-    families = ", ".join(f"{task} ({len(list(members))})" for task, members in groupby(tasks))
-    if families:
+    if tasks:
+        families = ", ".join(f"{task} ({n})" for task, n in sorted(tasks.items()))
         indented = textwrap.wrap(families, SHORT, initial_indent="  ", subsequent_indent="  ")
         lines += ["", "graders, listed by --graders", *indented]
-    return "\n".join([*lines, "", *hint, "`--long` tells more, `rm-gallery show NAME` all."])
+    return "\n".join([*lines[1:], "", *hint, "`--long` tells more, `rm-gallery show NAME` all."])
 
 
 def _print_table(chosen: list[Entry], broken: dict[str, str]) -> None:
-    rows = [
-        (
-            e.name,
-            e.reward.kind,
-            " ".join(sorted(e.reward.needs)) or "-",
-            e.bounds,
-            e.task,
-            e.cost,
-            e.summary,
-        )
-        for e in chosen
-    ]
-    rows += [(name, "-", "-", "-", "-", "-", problem) for name, problem in broken.items()]
     table = Table(box=None, pad_edge=False)
     for column in ("name", "kind", "needs", "range", "task", "cost", "what it does"):
         table.add_column(column, no_wrap=column in ("name", "range"))
+    rows = [(name, *"-----", problem) for name, problem in broken.items()]
+    for e in chosen:
+        needs = " ".join(sorted(e.reward.needs)) or "-"
+        rows.append((e.name, e.reward.kind, needs, e.bounds, e.task, e.cost, e.summary))
     for row in sorted(rows):
         table.add_row(*map(escape, row))
     Console(width=None if Console().is_terminal else LONG).print(table)
@@ -428,18 +405,12 @@ def _prompt_of(entry: Entry, params: dict[str, Any]) -> list[dict[str, Any]]:
         )
     if entry.grader is not None:  # each field's name in braces in its place
         grader: Any = entry.grader(**params)
-        return [
-            dict(message)
-            for message in grader.messages(
-                **{name: f"{{{name}}}" for name in grader.inputs if name != "*"}
-            )
-        ]
+        fields = {name: f"{{{name}}}" for name in grader.inputs if name != "*"}
+        return list(map(dict, grader.messages(**fields)))
     example = example_of(entry)
     prompt = example.create(entry.reward, **params).format(example.sample)  # type: ignore[attr-defined]  # it is a judge
-    return (
-        [{"role": "user", "content": prompt}]
-        if isinstance(prompt, str)
-        else [dict(message) for message in prompt]
+    return list(
+        map(dict, [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt)
     )
 
 
@@ -455,12 +426,16 @@ def fields_of_grader(kind: type[BaseGrader]) -> dict[str, bool] | None:
 
 def _as_text(entry: Entry) -> str:
     """The facts, to be read in a terminal."""
-    reward = entry.named
-    fields = None if entry.grader is None else fields_of_grader(entry.grader)
-    named = [
-        ("any other" if f == "*" else f) + ("" if must else " (may be absent)")
-        for f, must in (fields or {}).items()
-    ]
+    reward, lines_of_fields = entry.named, []
+    if entry.grader is not None and (fields := fields_of_grader(entry.grader)) is not None:
+        named = (
+            ("any other" if name == "*" else name) + ("" if must else " (may be absent)")
+            for name, must in fields.items()
+        )
+        lines_of_fields = [f"fields: {', '.join(named)}"]
+    touches = ", ".join(
+        f"{kind}{f' ({chr(44).join(by)})' if by else ''}" for kind, by in reward.touches.items()
+    )
     lines = [
         f"{entry.name}  ({reward.__module__}.{reward.__qualname__})",
         "",
@@ -468,9 +443,9 @@ def _as_text(entry: Entry) -> str:
         "",
         f"task: {entry.task}",
         f"kind: {entry.reward.kind}",
-        *([] if fields is None else [f"fields: {', '.join(named)}"]),
+        *lines_of_fields,
         f"needs: {', '.join(sorted(reward.needs)) or 'nothing'}",
-        f"touches: {_shown_touches(reward.touches)}",
+        f"touches: {touches or 'nothing'}",
         f"cost: {entry.cost} per sample of n answers",
         f"range: {entry.bounds}, {entry.direction}",
         "",
@@ -480,12 +455,6 @@ def _as_text(entry: Entry) -> str:
         lines.append(f"  {parameter.name} = {parameter.default}  ({parameter.type})")
         lines += [f"      {parameter.description}"] if parameter.description else []
     return "\n".join(lines)
-
-
-def _shown_touches(touches: Touches) -> str:
-    """What a reward touches of the machine, with the fields that name it."""
-    shown = (f"{kind}{f' ({chr(44).join(by)})' if by else ''}" for kind, by in touches.items())
-    return ", ".join(shown) or "nothing"
 
 
 def _shown_value(value: Any) -> str:
@@ -509,28 +478,18 @@ def _field_docstrings(owner: type) -> dict[str, str]:
     except (OSError, TypeError, SyntaxError, ValueError):  # made by code, or without its source
         return {}
     docstrings = {}
-    body = getattr(tree, "body", [])
-    for before, after in zip(body, body[1:], strict=False):
-        if (
-            isinstance(before, ast.AnnAssign)
-            and isinstance(before.target, ast.Name)
-            and isinstance(after, ast.Expr)
-        ):
-            text = getattr(after.value, "value", None)
-            if isinstance(text, str):
-                docstrings[before.target.id] = " ".join(text.split())
+    for before, after in pairwise(getattr(tree, "body", [])):
+        match before, after:
+            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                docstrings[name] = " ".join(text.split())
     return docstrings
 
 
 def _mention(reward: type, word: str) -> str:
     """The first sentence of the docstring that has a field's name in backticks."""
     named = re.compile(rf"`{re.escape(word)}\b[^`]*`")
-    every = (
-        sentence
-        for paragraph in (reward.__doc__ or "").split("\n\n")
-        for sentence in sentences(paragraph)
-    )
-    return next(filter(named.search, every), "")
+    paragraphs = (reward.__doc__ or "").split("\n\n")
+    return next(filter(named.search, chain.from_iterable(map(sentences, paragraphs))), "")
 
 
 def _json(value: Any) -> str:

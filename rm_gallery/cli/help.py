@@ -4,8 +4,10 @@ for each command.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 from rm_gallery.cli.options import Reported, Running, Tabled
@@ -77,38 +79,35 @@ def arranged(command: Any) -> Any:
     for words, inner in walk(command):
         example = examples.get(" ".join(words))
         inner.epilog = example and f"Example: rm-gallery {example}"
-        inner.format_options = _options_of(inner)
-    command.format_commands = _commands_of(command)
+        inner.format_options = partial(_write, partial(_panels, inner))
+    command.format_commands = partial(_write, partial(_commands, command))
     return command
 
 
-def _commands_of(command: Any) -> Callable[[Any, Any], None]:
-    def written(context: Any, formatter: Any) -> None:
-        left = dict(command.commands)
-        width = formatter.width - 6 - max(map(len, left))
-        for title, names in [*SECTIONS.items(), ("Other commands", {name: "" for name in left})]:
-            known = list(dict.fromkeys(name.split()[0] for name in names))
-            rows = [
-                (name, left.pop(name).get_short_help_str(width)) for name in known if name in left
-            ]
-            if rows:
-                with formatter.section(title):
-                    formatter.write_dl(rows)
-
-    return written
+Rows = Iterator[tuple[str, list[tuple[str, str]]]]
+"""Titles of sections, and the names in each with what is said of them."""
 
 
-def _options_of(command: Any) -> Callable[[Any, Any], None]:
-    def written(context: Any, formatter: Any) -> None:
-        for title, records in _panels(command, context):
-            if records:
-                with formatter.section(title):
-                    formatter.write_dl(records)
-
-    return written
+def _write(sections: Callable[[Any, Any], Rows], context: Any, formatter: Any) -> None:
+    for title, rows in sections(context, formatter):
+        if rows:
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
 
-def _panels(command: Any, context: Any) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+def _commands(command: Any, context: Any, formatter: Any) -> Rows:
+    """The commands by what they are for, and those that nobody has put into a section."""
+    left = dict(command.commands)
+    width = formatter.width - 6 - max(map(len, left))
+    for title, names in (*SECTIONS.items(), ("Other commands", tuple(left))):
+        known = dict.fromkeys(name.split()[0] for name in names)
+        yield (
+            title,
+            [(name, left.pop(name).get_short_help_str(width)) for name in known if name in left],
+        )
+
+
+def _panels(command: Any, context: Any, formatter: Any) -> Rows:
     """Arguments, the command's own options, and those it shares with others, as click shows each."""
     known = [
         (param, record)
@@ -124,10 +123,10 @@ def _panels(command: Any, context: Any) -> Iterator[tuple[str, list[tuple[str, s
             shared[title] = [options.pop(name) for name in names]
     yield "Options", list(options.values())
     yield from shared.items()
-    settings: dict[str, list[str]] = {}
+    settings: defaultdict[str, list[str]] = defaultdict(list)
     for param in command.params:
         if group := group_of(param):
-            settings.setdefault(group, []).append(param.name)
+            settings[group].append(param.name)
     yield (
         "More settings, as --config GROUP.KEY=VALUE or in a file (docs/settings.md)",
         [(group, ", ".join(names)) for group, names in settings.items()],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +13,7 @@ import orjson
 import typer
 
 from rm_gallery.cli import options as opt
+from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.models import check_known, unknown_name
 from rm_gallery.core.utils.shown import one_line
@@ -104,18 +105,13 @@ def bench(
         **({} if step_rule is None else {"step_rule": step_rule})
     )
     if scores is not None or replay is not None:
-        given = [
-            ("--scores", scores),
-            ("--replay", replay),
-            ("--reward", reward),
-            ("--llm", run.llm),
-        ]
-        named = [option for option, value in given if value is not None]
+        given = {"scores": scores, "replay": replay, "reward": reward, "llm": run.llm}
+        named = [name for name, value in given.items() if value is not None]
         if len(named) > 1:
             raise Inapplicable(
-                f"{' and '.join(named)} exclude each other; recorded judgements need no reward "
+                f"--{' and --'.join(named)} exclude each other; recorded judgements need no reward "
                 f"and no judge.",
-                *(name.removeprefix("--") for name in reversed(named)),
+                *reversed(named),
             )
         if repeats > 1:
             raise Inapplicable(
@@ -150,35 +146,55 @@ def _judge(
     """Judge the data once or several times, print the report or what that would need, and leave
     with the exit code.
     """
-    gate, options, task = (
-        rows.gate(),
-        run.options(),
-        {**run.task(rows.limit), "shard": rows.shard_of(run, repeats)},
-    )
+    gate, options, task = rows.gate(), run.options(), run.task(rows.limit)
+    shard = rows.shard_of(run, repeats)
     opt.say_reading(*(data if isinstance(data, list) else [data]))
-    data = data[0] if isinstance(data, list) and len(data) == 1 else data
+    data = opt.one_or_all(data)
     if rows.estimate:
-        task.pop("shard")
         return print_estimate(
             estimate_run(reward, data, benchmark, repeats=repeats, options=options, **task),
             run.json,
         )
     if gate.reference is not None:
         check_fits(gate.reference, Source(data, benchmark, limit=rows.limit, seed=run.seed).open())
+
+    def judged(options: RunOptions) -> Report:
+        how = {**task, "shard": shard, "options": options}
+        if repeats > 1:  # the candidates of the first are exported
+            return evaluate_repeatedly(reward, data, benchmark, repeats=repeats, **how)
+        return evaluate_reward(reward, data, benchmark, **how)
+
+    return _judge_and_conclude(judged, options, gate, run, rows)
+
+
+def _judge_and_conclude(
+    judged: Callable[[RunOptions], Report],
+    options: RunOptions,
+    gate: QualityGate,
+    run: opt.Running,
+    rows: opt.Reported,
+    copy: Annotation | None = None,
+    held: Callable[[Report], Report] = lambda report: report,
+) -> None:
+    """Judge, write the files, print the report, and leave with the exit code of the gate, to which
+    `held` of the report is held.
+    """
     with (
         run.resumable(),
         gate.keeping(options.run_dir) as folder,
-        exported(rows.export, folder, title=rows.title) as run_dir,
+        exported(rows.export, folder, copy, rows.title) as run_dir,
     ):
-        task["options"] = replace(
-            options, run_dir=run_dir, trace=options.trace or rows.export is not None
+        traced = options.trace or rows.export is not None
+        report = judged(replace(options, run_dir=run_dir, trace=traced))
+        missed = _missed_by(held(report), gate, run_dir)
+    if rows.shard is not None and run.out is not None:
+        return _conclude_shard(report, Shard.read(rows.shard), run.out, run.json)
+    opt.print_result(report, run.json, print_report)
+    if run.out is not None:
+        opt.say(
+            f"rm-gallery report {one_line(shlex.quote(str(run.out)))} writes a page about this run."
         )
-        if repeats > 1:  # the candidates of the first are exported
-            report = evaluate_repeatedly(reward, data, benchmark, repeats=repeats, **task)
-        else:
-            report = evaluate_reward(reward, data, benchmark, **task)
-        missed = _missed_by(report, gate, run_dir)
-    return _conclude(report, missed, run, rows.shard)
+    sys.exit(_say_missed(report, missed))
 
 
 def _missed_by(report: Report, gate: QualityGate, run_dir: str | None = None) -> list[str]:
@@ -194,25 +210,8 @@ def _missed_by(report: Report, gate: QualityGate, run_dir: str | None = None) ->
     return [why for part, why in missed if part != "failed" or not report.n_stopped]
 
 
-def _conclude(
-    report: Report, missed: Sequence[str], run: opt.Running, shard: str | None = None
-) -> None:
-    """Print the report; say on stderr how to open its run, why samples have no score and what is
-    missed; leave with the exit code.
-
-    A shard of a run has no figure yet: printed is what became of its samples.
-    """
-    if shard is not None and run.out is not None:
-        return _conclude_shard(report, Shard.read(shard), run.out, run.json)
-    opt.print_result(report, run.json, print_report)
-    if run.out is not None:
-        opt.say(
-            f"rm-gallery report {one_line(shlex.quote(str(run.out)))} writes a page about this run."
-        )
-    sys.exit(_say_missed(report, missed))
-
-
 def _conclude_shard(report: Report, shard: Shard, out: Path, as_json: bool) -> None:
+    """A shard of a run has no figure yet: print what became of its samples."""
     counts = open_run(shard.folder(out)).summary["samples"]
     done = {**counts, "scored": counts["scored"] + counts["reused"]}
     count_text = ", ".join(
@@ -229,10 +228,9 @@ def _conclude_shard(report: Report, shard: Shard, out: Path, as_json: bool) -> N
 
 def _say_missed(report: Report, missed: Sequence[str]) -> int:
     opt.say_lost(report.reasons, report.stopped, "samples")
-    for why in missed:
-        if why != one_line(report.stopped or ""):  # it is on stderr already
-            opt.say(f"rm-gallery: {why}.")
-    return 1 if missed else 0
+    # why a run stopped is on stderr already
+    opt.say_missed(why for why in missed if why != one_line(report.stopped or ""))
+    return int(bool(missed))
 
 
 def print_estimate(estimate: Estimate, as_json: bool) -> None:
@@ -241,19 +239,18 @@ def print_estimate(estimate: Estimate, as_json: bool) -> None:
         name: getattr(estimate, name) for name in FIGURES
     }
     if as_json:
-        plain = {name: None if part is None else vars(part) for name, part in parts.items()}
+        plain = {name: part and vars(part) for name, part in parts.items()}
         return typer.echo(orjson.dumps({"samples": estimate.samples, **plain}).decode())
     typer.echo(f"for the remaining {estimate.samples} samples (95 % interval):")
     for name, part in parts.items():
-        typer.echo(f"  {name.replace('_', ' '):14} {_interval_line(part)}")
+        shown = "unknown: give --prices"
+        if part is not None:
+            mean, low, high = (
+                f"{value:,.{4 if part.mean < 10 else 0}f}" for value in vars(part).values()
+            )
+            shown = f"{mean}  [{low} – {high}]"
+        typer.echo(f"  {name.replace('_', ' '):14} {shown}")
     return None
-
-
-def _interval_line(value: PredictionInterval | None) -> str:
-    if value is None:
-        return "unknown: give --prices"
-    digits = 4 if value.mean < 10 else 0
-    return f"{value.mean:,.{digits}f}  [{value.low:,.{digits}f} – {value.high:,.{digits}f}]"
 
 
 def _source(
@@ -297,24 +294,19 @@ def _bench_recorded(
         reports = score_recorded(
             benchmark, scores=scores, replay=replay, data=data, seed=run.seed, run_dir=kept
         )
-        for option, name in (
-            ("--export", "export"),
-            ("gates", "fail_under"),
-            ("gates", "fail_if_worse_than"),
-        ):
+        for name in ("export", "fail_under", "fail_if_worse_than"):
             if getattr(rows, name) is not None and len(reports) > 1:
                 raise Inapplicable(
-                    f"{option} take one judge's candidates and the file holds {len(reports)}; keep "
-                    f"one.",
+                    f"{'--export' if name == 'export' else 'gates'} take one judge's candidates "
+                    f"and the file holds {len(reports)}; keep one.",
                     name,
                 )
         missed = [_missed_by(report, gate, kept) for _, report in reports]
-    if run.json:
-        opt.print_json(recorded_json(benchmark, reports))
-    elif len(reports) == 1:
+    if len(reports) == 1 and not run.json:
         print_report(reports[0][1])
     else:
-        opt.show(False, None, (_scored_line(group, report) for group, report in reports))
+        lines = (_scored_line(group, report) for group, report in reports)
+        opt.show(run.json, recorded_json(benchmark, reports), lines)
     sys.exit(
         max(_say_missed(report, why) for (_, report), why in zip(reports, missed, strict=True))
     )
@@ -334,11 +326,10 @@ def _list(as_json: bool) -> None:
     known = benchmarks()
     width, shown, lines = max(map(len, known)), [], []
     for name, one in known.items():
-        measures = one.page().measures
-        facts = {"measures": measures, "hub": one.hub, "kinds": sorted(one.kinds)}
-        shown.append({"name": name, **facts, "modes": dict(one.modes)})
+        facts = {"name": name, "measures": one.page().measures, "hub": one.hub}
+        shown.append({**facts, "kinds": sorted(one.kinds), "modes": dict(one.modes)})
         modes = f" · modes: {', '.join(one.modes)}" if one.modes else ""
-        lines.append(f"{name:<{width}}  {measures or one.version}{modes}")
+        lines.append(f"{name:<{width}}  {facts['measures'] or one.version}{modes}")
     opt.show(as_json, shown, lines)
 
 
@@ -418,31 +409,20 @@ def _judge_table(
     columns: Columns,
 ) -> None:
     """Say how the table is read, judge it, print the report, write the files; exit code as `eval`."""
-    reward, options, gate = (
-        run.build(name),
-        run.options(),
-        rows.gate(own_unit=task.rule().name == "scores"),
-    )
-    copy = None
+    reward, options = run.build(name), run.options()
+    gate, copy = rows.gate(own_unit=task.rule().name == "scores"), None
     if rows.annotate is not None:
-        reading = {
-            name: getattr(columns, name)
-            for name in ("encoding", "separator", "sheet", "header_row")
-        }
-        left, other_files = (
-            (rows.limit is not None, run.on_bad_row == "skip"),
-            (data[1], columns.labels, rows.export),
-        )
-        compares = isinstance(task, WinRateTask)
+        names = ("encoding", "separator", "sheet", "header_row")
         copy = Annotation(
             rows.annotate,
             data[0],
-            reading,
+            {name: getattr(columns, name) for name in names},
             task.questions.answers,
             reward,
-            compares,
-            *left,
-            other_files,
+            isinstance(task, WinRateTask),
+            limit=rows.limit is not None,
+            bad_rows=run.on_bad_row == "skip",
+            other_files=(data[1], columns.labels, rows.export),
         )
     for line in task.understood(reward):
         opt.say(one_line(line))
@@ -450,10 +430,11 @@ def _judge_table(
         return None
     if rows.estimate:
         return print_estimate(task.estimate(reward, seed=run.seed, options=options), run.json)
-    with run.resumable(), exported(rows.export, options.run_dir, copy, rows.title) as run_dir:
-        options = replace(options, run_dir=run_dir, trace=options.trace or rows.export is not None)
-        report = task.judge(reward, seed=run.seed, options=options)
-    return _conclude(report, _missed_by(report, gate), run, rows.shard)
+
+    def judged(options: RunOptions) -> Report:
+        return task.judge(reward, seed=run.seed, options=options)
+
+    return _judge_and_conclude(judged, options, gate, run, rows, copy)
 
 
 @opt.grouped("param", "on_bad_row", "estimate", "fail_if_worse_than")
@@ -474,22 +455,24 @@ def grade(
     options, gate, known = run.options(), rows.gate(own_unit=True), read_config(config)
     runner, path = runner_of(known, run.llm, run.base_url), rows_file(data)
     opt.say_reading(path)
-    named, shard = {name: known.get(name) for name in ("labels", "cluster")}, rows.shard_of(run)
+    how: dict[str, Any] = {"limit": rows.limit, "seed": run.seed, "shard": rows.shard_of(run)}
+    how |= {name: known.get(name) for name in ("labels", "cluster")}
     copy = (
         None
         if rows.annotate is None
         else Annotation(rows.annotate, data, limit=rows.limit is not None, other_files=(config,))
     )
-    with run.resumable(), exported(rows.export, options.run_dir, copy, rows.title) as folder:
-        chosen = replace(options, run_dir=folder)
-        report = grade_rows(
-            runner, path, limit=rows.limit, seed=run.seed, shard=shard, options=chosen, **named
-        )
-    # every grader has to pass what one sample has to
-    most = {
-        name: max(getattr(part, name) for part in report.by_subset.values()) for name in COUNTS[2:]
-    }
-    _conclude(report, _missed_by(replace(report, **most), gate), run, shard)
+
+    def judged(options: RunOptions) -> Report:
+        return grade_rows(runner, path, options=replace(options, trace=run.trace), **how)
+
+    def held(report: Report) -> Report:
+        """Every grader has to pass what one sample has to."""
+        parts = report.by_subset.values()
+        most = {name: max(getattr(part, name) for part in parts) for name in COUNTS[2:]}
+        return replace(report, **most)
+
+    _judge_and_conclude(judged, options, gate, run, rows, copy, held)
 
 
 MOST = 100_000
@@ -563,9 +546,8 @@ def runner_of(
     made = {
         str(name): grader_of(str(name), settings or {}, judge) for name, settings in graders.items()
     }
-    if (llm or base_url) and not any(
-        getattr(each.grader, "llm", None) is judge is not None for each in made.values()
-    ):
+    asked = (getattr(each.grader, "llm", None) for each in made.values())
+    if (llm or base_url) and not any(one is judge is not None for one in asked):
         raise Inapplicable(
             f"graders: {', '.join(made)}: none is judged by it; leave out --llm and --base-url.",
             "llm",
@@ -590,15 +572,15 @@ def grader_of(name: str, settings: Any, judge: Any) -> Any:
     if not isinstance(settings, Mapping):
         settings = {"grader": settings}
     check_known("field", settings, GRADER, f"graders.{name}: ")
-    kind, params = str(settings.get("grader", name)), dict(settings.get("params") or {})
-    kind = kind.removeprefix("grader:")
+    kind = str(settings.get("grader", name)).removeprefix("grader:")
+    params = dict(settings.get("params") or {})
     reward = kind not in GraderRegistry.list() and (
         kind in RewardRegistry or ":" in RewardRegistry.spelled(kind)
     )
     registry: Any = RewardRegistry if reward else GraderRegistry
     known: Any = LLMGrader if kind == "llm" else registry.get(kind)
     needs = known.needs | (getattr(getattr(known, "kind", None), "needs", None) or frozenset())
-    if "llm" in needs and not {"llm", "model"} & set(params):
+    if "llm" in needs and params.keys().isdisjoint(("llm", "model")):
         if judge is None:
             raise ConfigError(
                 f"graders.{name} is judged by a model and none is named; add `judge:` or --llm "

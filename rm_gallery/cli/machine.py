@@ -53,11 +53,12 @@ def demo(
         out = Path(temporary) / "bt"
         sys.stderr.write(f"training the embedded Bradley–Terry model on {len(train)} samples …\n")
         train_bradley_terry(train, out)
+        create = RewardRegistry.create
         rewards: dict[str, BaseReward] = {
-            "embedded Bradley–Terry": RewardRegistry.create(f"bt:{out}"),
-            "length_baseline": RewardRegistry.create("length_baseline"),
-            "length_baseline (shortest)": RewardRegistry.create("length_baseline", shortest=True),
-            "length_penalty": RewardRegistry.create("length_penalty"),
+            "embedded Bradley–Terry": create(f"bt:{out}"),
+            "length_baseline": create("length_baseline"),
+            "length_baseline (shortest)": create("length_baseline", shortest=True),
+            "length_penalty": create("length_penalty"),
         }
         if llm:
             rewards[JUDGED] = resolve(JUDGED, llm=llm, base_url=base_url)
@@ -67,15 +68,9 @@ def demo(
             reports[label] = evaluate(
                 reward, test, name, max_workers=max_workers, progress=None if llm else False
             )
-    any_report = reports["length_baseline"]
-    judge = next(
-        (
-            f"judge {report.judge} at {report.endpoint}"
-            for report in reports.values()
-            if report.judge
-        ),
-        "no judge",
-    )
+    any_report, judge = reports["length_baseline"], "no judge"
+    if llm:
+        judge = f"judge {reports[JUDGED].judge} at {reports[JUDGED].endpoint}"
     notes = [
         f"benchmark: {name} ({any_report.version}) · data: {test} · n={any_report.n} · {judge}",
         "chance is 25 % on the best-of-4 subsets",
@@ -117,18 +112,18 @@ def doctor(
         f"{os.cpu_count()} processors"
     )
     for check in sandbox_checks():
-        typer.echo(f"{_mark(check.ok)} {check.name}: {check.detail}")
-    key = bool(os.environ.get("OPENAI_API_KEY"))
-    typer.echo(f"{_mark(key)} OPENAI_API_KEY is {'set' if key else 'not set'}")
+        _print_check(check.ok, f"{check.name}: {check.detail}")
+    key = os.environ.get("OPENAI_API_KEY")
+    _print_check(key, f"OPENAI_API_KEY is {'set' if key else 'not set'}")
     url = os.environ.get("OPENAI_BASE_URL") or os.environ.get("BASE_URL")
-    typer.echo(f"{_mark(bool(url))} endpoint: {url or 'the default, https://api.openai.com/v1'}")
+    _print_check(url, f"endpoint: {url or 'the default, https://api.openai.com/v1'}")
     cache = storage.shared()
     where = f"switched off ({storage.VARIABLE}=off)" if cache is None else cache.path
-    typer.echo(f"{_mark(cache is not None and cache.writable)} cache: {where}")
+    _print_check(cache is not None and cache.writable, f"cache: {where}")
     for extra, modules in EXTRAS.items():
         missing = [name for name in modules if importlib.util.find_spec(name) is None]
-        hint = "installed" if not missing else f"pip install {' '.join(missing)}"
-        typer.echo(f"{_mark(not missing)} extra {extra}: {hint}")
+        hint = f"pip install {' '.join(missing)}" if missing else "installed"
+        _print_check(not missing, f"extra {extra}: {hint}")
     if llm:
         _channels(llm, base_url)
 
@@ -142,14 +137,12 @@ def _channels(name: str, base_url: str | None) -> None:
 
     model = resolve_llm(name, cache=False, **({"base_url": base_url} if base_url else {}))
     for way, problem in loop.run(channels(model), "doctor", "channels").items():
-        typer.echo(
-            f"{_mark(not problem)} {model.model} by {way} "
-            f"({WORDS[way]}){f': {problem}' if problem else ''}"
-        )
+        why = f": {problem}" if problem else ""
+        _print_check(not problem, f"{model.model} by {way} ({WORDS[way]}){why}")
 
 
-def _mark(ok: bool) -> str:
-    return "ok  " if ok else "-   "
+def _print_check(ok: object, text: str) -> None:
+    typer.echo(f"{'ok  ' if ok else '-   '} {text}")
 
 
 def _cache() -> storage.ReplyCache:
@@ -167,11 +160,9 @@ def stats() -> None:
     typer.echo(f"entries    {held.entries:,}")
     typer.echo(f"bytes      {held.bytes:,}")
     for name, moment in (("oldest", held.oldest), ("newest", held.newest)):
-        shown = (
-            "-"
-            if moment is None
-            else f"{datetime.fromtimestamp(moment, timezone.utc):%Y-%m-%d %H:%M} UTC"
-        )
+        shown = "-"
+        if moment is not None:
+            shown = f"{datetime.fromtimestamp(moment, timezone.utc):%Y-%m-%d %H:%M} UTC"
         typer.echo(f"{name:10} {shown}")
 
 

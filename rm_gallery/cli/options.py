@@ -26,6 +26,7 @@ from rm_gallery.core.utils.docstrings import documentation
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.file import as_json
 from rm_gallery.core.utils.shown import one_line
+from rm_gallery.gallery.benchmarks.lead import OWN_UNIT
 from rm_gallery.report.gate import QualityGate, reference_run
 from rm_gallery.study.runs import OpenRun
 from rm_gallery.study.table import Columns
@@ -127,10 +128,15 @@ def print_result(report: Any, as_json: bool, shown: Callable[[Any], object]) -> 
 def show(as_json: bool, value: Any, lines: Iterable[str]) -> None:
     """Print a result, as JSON or line by line."""
     if as_json:
-        print_json(value)
-    else:
-        for line in lines:
-            typer.echo(line)
+        return print_json(value)
+    for line in lines:
+        typer.echo(line)
+    return None
+
+
+def one_or_all(data: Any) -> Any:
+    """The only one of several files or folders, else all of them."""
+    return data[0] if isinstance(data, list) and len(data) == 1 else data
 
 
 def _shared_fields(options: Any, kind: Any) -> dict[str, Any]:
@@ -152,7 +158,7 @@ class Gates:
     max_failures: Annotated[int | None, typer.Option(min=0)] = None
     max_unscored: MaxUnscored = None
 
-    def gate(self, *, reference: OpenRun | None = None, own_unit: bool) -> QualityGate:
+    def gate(self, own_unit: bool, reference: OpenRun | None = None) -> QualityGate:
         """The gate of a run, whose figures are in the reward's own unit or shares."""
         return QualityGate(
             self.fail_under,
@@ -162,6 +168,10 @@ class Gates:
             surely=self.use_ci,
             own_unit=own_unit,
         )
+
+    def gate_of(self, figures: Mapping[str, Any], reference: OpenRun | None = None) -> QualityGate:
+        """The gate of a run with these figures."""
+        return self.gate(figures.get("rule") in OWN_UNIT, reference)
 
 
 @dataclass(frozen=True)
@@ -246,19 +256,15 @@ class Running:
 
     def _budget(self) -> Budget | None:
         """The budget of the options, None without one; prices alone count cost and limit nothing."""
-        if (self.max_calls, self.max_tokens, self.max_cost, self.prices) == (None,) * 4:
+        limits = {name: getattr(self, name) for name in ("max_calls", "max_tokens", "max_cost")}
+        if self.prices is None and not any(limit is not None for limit in limits.values()):
             return None
         prices = None if self.prices is None else PriceTable.from_yaml(self.prices)
         if self.max_cost is not None and prices is None and is_setting("max_cost"):
             # a limit in a file of settings must not stop a rule, which costs nothing, nor be lost
             # where a model is called
             prices = PriceTable({}, "a run without --prices")
-        return Budget(
-            max_calls=self.max_calls,
-            max_tokens=self.max_tokens,
-            max_cost=self.max_cost,
-            prices=prices,
-        )
+        return Budget(prices=prices, **limits)
 
     @contextmanager
     def resumable(self) -> Iterator[None]:
@@ -266,12 +272,9 @@ class Running:
         try:
             yield
         except KeyboardInterrupt:
-            again = (
-                "the same command continues it"
-                if self.out is not None
-                else "with --out RUN it could be continued"
-            )
-            sys.stderr.write(f"rm-gallery: interrupted; {again}.\n")
+            unkept = "with --out RUN it could be continued"
+            again = unkept if self.out is None else "the same command continues it"
+            say(f"rm-gallery: interrupted; {again}.")
             raise typer.Exit(130) from None
 
 
@@ -311,14 +314,10 @@ class Reported:
                 "RUN.",
                 "shard",
             )
-        values = {
-            "fail_under": self.fail_under,
-            "fail_if_worse_than": self.fail_if_worse_than,
-            "export": self.export,
-            "annotate": self.annotate,
-            "repeats": repeats if repeats > 1 else None,
-        }
-        if given := [name for name, value in values.items() if value is not None]:
+        names = ("fail_under", "fail_if_worse_than", "export", "annotate")
+        given = [name for name in names if getattr(self, name) is not None]
+        given += ["repeats"] if repeats > 1 else []
+        if given:
             options = " and ".join(f"--{name.replace('_', '-')}" for name in given)
             raise Inapplicable(
                 f"--shard judges a share and reports no figure; give {options} to the run without "
@@ -332,15 +331,14 @@ class Reported:
         """What the figure is held to; ConfigError, before anything is paid, for a limit or a run
         that is none.
         """
-        reference = (
-            None if self.fail_if_worse_than is None else reference_run(self.fail_if_worse_than)
-        )
+        before = self.fail_if_worse_than
+        reference = None if before is None else reference_run(before)
         if self.use_ci and self.fail_under is None:
             raise Inapplicable(
                 "--use-ci says how --fail-under is held; give --fail-under X as well.", "use_ci"
             )
         gates = Gates(self.fail_under, self.use_ci, self.max_failures, self.max_unscored)
-        return gates.gate(reference=reference, own_unit=own_unit)
+        return gates.gate(own_unit, reference)
 
 
 @dataclass(frozen=True)
@@ -410,17 +408,16 @@ def _with_options(command: Callable[..., None], without: frozenset[str]) -> Call
     parameters: list[Parameter] = []
     groups: dict[str, list[str]] = {}
     for name, parameter in signature(command).parameters.items():
-        if not is_dataclass(own[name]):
-            parameters.append(_explained(parameter.replace(annotation=own[name]), explained))
+        group = own[name]
+        if not is_dataclass(group):
+            parameters.append(_explained(parameter.replace(annotation=group), explained))
             continue
-        hints = get_type_hints(own[name], include_extras=True)
-        about = documentation(getdoc(own[name]) or "")[1]
-        kept = [field for field in fields(own[name]) if field.name not in without]
-        groups[name] = [field.name for field in kept]
-        for each in kept:
-            option = Parameter(
-                each.name, Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name]
-            )
+        hints = get_type_hints(group, include_extras=True)
+        about = documentation(getdoc(group) or "")[1]
+        groups[name] = [field.name for field in fields(group) if field.name not in without]
+        for field in groups[name]:
+            kind, default = hints[field], getattr(group, field)
+            option = Parameter(field, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
             parameters.append(_explained(option, about))
 
     @wraps(command)
@@ -459,15 +456,11 @@ def table_lines(rows: Sequence[Sequence[str]], markdown: bool = False) -> list[s
     """A head and rows as aligned columns, or as a table of Markdown."""
     shown = [[one_line(cell) for cell in row] for row in rows]
     if markdown:
-        lines = [
-            "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in shown
-        ]
-        return [lines[0], "|---" * len(shown[0]) + "|", *lines[1:]]
+        cells = (" | ".join(cell.replace("|", "\\|") for cell in row) for row in shown)
+        head, *lines = [f"| {row} |" for row in cells]
+        return [head, "|---" * len(shown[0]) + "|", *lines]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    return [
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in shown
-    ]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in shown]
 
 
 def say(line: str) -> None:
@@ -495,6 +488,15 @@ def say_lost(reasons: Mapping[str, Mapping[str, Any]], stopped: str | None, what
             say(f"{entry['n']} {what} {key}: {one_line(entry['example'])}")
     if stopped:
         say(f"rm-gallery: {one_line(stopped)}")
+
+
+def say_missed(missed: Iterable[str]) -> int:
+    """Say on stderr what a gate misses, each reason once it is known; gives the exit code."""
+    code = 0
+    for why in missed:
+        say(f"rm-gallery: {why}.")
+        code = 1
+    return code
 
 
 def parse_params(pairs: list[str]) -> dict[str, Any]:

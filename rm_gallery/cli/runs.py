@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
 from json import dumps
@@ -18,10 +18,9 @@ from rm_gallery.core.stats.planning import SampleSize, plan_difference, plan_lab
 from rm_gallery.core.utils.errors import ConfigError, DataError, Inapplicable
 from rm_gallery.core.utils.file import written_whole
 from rm_gallery.core.utils.models import nearest
-from rm_gallery.gallery.benchmarks.lead import OWN_UNIT
 from rm_gallery.report.formats import render
 from rm_gallery.report.pdf import find_browser, print_summary
-from rm_gallery.report.run_figures import figures_of
+from rm_gallery.report.run_figures import answers_of, figures_of
 from rm_gallery.report.run_table import render_table, run_table, save_results
 from rm_gallery.report.tables import print_difference
 from rm_gallery.study.compare import compare as compare_runs
@@ -114,54 +113,39 @@ class PlanOptions:
 
     def answer(self, known: Pilot) -> tuple[SampleSize, str]:
         """How many it takes, and of what."""
-        rate = 0.5 if self.rate is None else self.rate
-        sd = known.sd if self.rate is None and self.sd is None else self.sd
-        common: dict[str, Any] = {
-            "confidence": self.confidence,
-            "rows_per_cluster": known.rows_per_cluster
-            if self.rows_per_cluster is None
-            else self.rows_per_cluster,
-            "icc": known.icc if self.icc is None else self.icc,
-        }
+
+        def given(**others: float | None) -> dict[str, Any]:
+            """The options of these names; one that was not given has the value beside its name."""
+            own = {name: getattr(self, name) for name in others}
+            return {
+                name: other if own[name] is None else own[name] for name, other in others.items()
+            }
+
+        rate, sd = given(rate=0.5), self.sd if self.rate is not None else given(sd=known.sd)["sd"]
+        common: dict[str, Any] = {"confidence": self.confidence}
+        common |= given(rows_per_cluster=known.rows_per_cluster, icc=known.icc)
+        tested: dict[str, Any] = {"effect": self.detect, "power": self.power}
         if self.discordance is not None and self.detect is not None:
-            size = plan_difference(
-                effect=self.detect, discordance=self.discordance, power=self.power, **common
-            )
+            size = plan_difference(discordance=self.discordance, **tested, **common)
             return size, f"pairs to find a difference of {self.detect:g}"
         if self.judged is None:
-            size = plan_mean(
-                half_width=self.precision,
-                effect=self.detect,
-                power=self.power,
-                rate=rate,
-                sd=sd,
-                **common,
-            )
-            return size, f"rows for ±{size.half_width:.4g}" if self.detect is None else _of_sides(
-                size, rate, self.detect
-            )
-        judge: dict[str, Any] = {
-            "sd": sd,
-            "correlation": known.correlation if self.correlation is None else self.correlation,
-        }
+            size = plan_mean(half_width=self.precision, sd=sd, **tested, **rate, **common)
+            if self.detect is None:
+                return size, f"rows for ±{size.half_width:.4g}"
+            return size, _of_sides(size, rate["rate"], self.detect)
+        judge = {"sd": sd, **given(correlation=known.correlation)}
         if (
             self.sensitivity is not None
             or self.specificity is not None
             or (self.sd is None and known.correlation is None)
         ):
-            rates = {"sensitivity": self.sensitivity, "specificity": self.specificity}
-            judge = {
-                "rate": rate,
-                **{name: 0.9 if value is None else value for name, value in rates.items()},
-            }
-        elif (judge["sd"] is None) != (judge["correlation"] is None):
+            judge = given(rate=0.5, sensitivity=0.9, specificity=0.9)
+        elif (sd is None) != (judge["correlation"] is None):
             raise Inapplicable(
                 "--sd and --correlation go together; give both, or neither", "correlation", "sd"
             )
-        costs: dict[str, Any] = {"cost_label": self.cost_label, "cost_judge": self.cost_judge}
-        size = plan_labels(
-            half_width=self.precision or 0.0, n_rows=self.judged, **costs, **judge, **common
-        )
+        judge |= given(cost_label=None, cost_judge=None)
+        size = plan_labels(half_width=self.precision or 0.0, n_rows=self.judged, **judge, **common)
         return size, f"labels among {size.rows:,} judged rows for ±{size.half_width:.4g}"
 
 
@@ -174,28 +158,20 @@ def plan(*, wanted: PlanOptions, json: opt.Json = False) -> None:
     columns = {"score": wanted.score, "label": wanted.label, "cluster": wanted.cluster}
     known = Pilot() if wanted.pilot is None else read_pilot(Path(wanted.pilot), **columns)
     size, what = wanted.answer(known)
-    plain = {
-        name: value for name, value in asdict(size).items() if value is not None and value != ()
-    }
-    rest = "" if size.clusters is None else f", in {size.clusters:,} clusters"
-    rest += "" if size.power is None else f" (power {100 * size.power:.0f} %)"
-    rest += "" if size.alone is None else f"; labels alone: {size.alone:,}"
-    opt.show(
-        json, {**plain, "pilot": known.to_dict()}, [f"{size.n:,} {what}{rest}", *known.lines()]
-    )
+    plain = {name: value for name, value in asdict(size).items() if value not in (None, ())}
+    what += "" if size.clusters is None else f", in {size.clusters:,} clusters"
+    what += "" if size.power is None else f" (power {100 * size.power:.0f} %)"
+    what += "" if size.alone is None else f"; labels alone: {size.alone:,}"
+    opt.show(json, {**plain, "pilot": known.to_dict()}, [f"{size.n:,} {what}", *known.lines()])
 
 
 def _of_sides(size: SampleSize, rate: float, detect: float) -> str:
     text = f"rows to find a difference of {detect:g}"
-    if not size.sides:
-        return text
-    hard, *easy = size.sides
-    text = f"{text}: {rate:g} against {hard.null:g}"
-    return (
-        f"{text}, the harder side; against {easy[0].null:g} it takes {easy[0].n:,}"
-        if easy
-        else text
-    )
+    for hard in size.sides[:1]:
+        text += f": {rate:g} against {hard.null:g}"
+    for easy in size.sides[1:2]:
+        text += f", the harder side; against {easy.null:g} it takes {easy.n:,}"
+    return text
 
 
 @opt.grouped()
@@ -223,22 +199,20 @@ def compare(
         raise ConfigError(str(error)) from None
     if json:
         opt.print_json([one.to_dict() for one in differences])
-    else:
-        for number, one in enumerate(differences):
-            if number:
-                sys.stdout.write("\n")
-            print_difference(one)
+    for number, one in enumerate(() if json else differences):
+        if number:
+            typer.echo()
+        print_difference(one)
     limits = (gates.fail_under, gates.max_failures, gates.max_unscored)
     if not fail_if_worse and limits == (None, None, None):
         return
-    reference, missed = open_run(runs[0]) if fail_if_worse else None, False
-    for run in map(open_run, runs[1:]):
-        own_unit = run.report.get("rule") in OWN_UNIT
-        gate = gates.gate(reference=reference, own_unit=own_unit)
-        for _, why in gate.missed(run.report, run=run, say=opt.say):
-            opt.say(f"rm-gallery: {run.folder.name}: {why}.")
-            missed = True
-    sys.exit(1 if missed else 0)
+    reference = open_run(runs[0]) if fail_if_worse else None
+    missed = (
+        f"{run.folder.name}: {why}"
+        for run in map(open_run, runs[1:])
+        for _, why in gates.gate_of(run.report, reference).missed(run.report, run=run, say=opt.say)
+    )
+    sys.exit(opt.say_missed(missed))
 
 
 @opt.grouped()
@@ -270,14 +244,14 @@ def table(
         opt.say(str(path))
 
 
-def _hand_out(text: str, out: Path | None) -> None:
-    """Write a text to a file and say its path on stderr, or print it."""
+def _hand_out(text: str, out: Path | None, say: Callable[[str], None] = opt.say) -> None:
+    """Write a text to a file and say its path, on stderr by default; or print it."""
     if out is None:
         typer.echo(text, nl=False)
         return
     with written_whole(out) as file:
         file.write(text.encode("utf-8"))
-    opt.say(str(out))
+    say(str(out))
 
 
 PAGE = "report.html"
@@ -308,18 +282,14 @@ def report(
     """
     opt.say_reading(run)
     loaded = open_run(run)
-    own_unit = loaded.report.get("rule") in OWN_UNIT
-    gate = gates.gate(own_unit=own_unit)
+    gate = gates.gate_of(loaded.report)
     browser = None if pdf is None else find_browser()
     text = render(loaded, form, gate, title)
     if pdf is not None and browser is not None:
         print_summary(loaded, pdf, browser, title)
         opt.say(str(pdf))
     if form == "html":
-        out = out or loaded.folder / PAGE
-        with written_whole(out) as file:
-            file.write(text.encode("utf-8"))
-        typer.echo(str(out))
+        _hand_out(text, out or loaded.folder / PAGE, typer.echo)
     else:
         _hand_out(text, out)
     fail_under = gates.fail_under is not None
@@ -329,13 +299,9 @@ def report(
         "unscored": gates.max_unscored is not None or fail_under,
     }
     if form == "junit" or any(asked.values()):
-        missed = gate.missed(
-            figures_of(loaded, summarize(loaded)), finished=loaded.finished, say=opt.say
-        )
-        reasons = [why for part, why in missed if form == "junit" or asked.get(part)]
-        for why in reasons:
-            opt.say(f"rm-gallery: {why}.")
-        sys.exit(1 if reasons else 0)
+        figures = figures_of(loaded, summarize(loaded))
+        missed = list(gate.missed(figures, finished=loaded.finished, say=opt.say))
+        sys.exit(opt.say_missed(why for part, why in missed if form == "junit" or asked.get(part)))
 
 
 @opt.grouped()
@@ -358,13 +324,7 @@ def explain(
     if not rows and not entries:
         near = nearest(sample, {row.id for row in loaded.samples()})
         there = ", ".join(near or [row.id for row in islice(loaded.samples(), 3)])
-        what = (
-            f"near are {there}"
-            if near
-            else f"ids are such as {there}"
-            if there
-            else "it holds none"
-        )
+        what = f"{'near are' if near else 'ids are such as'} {there}" if there else "it holds none"
         raise DataError(f"{run} has no sample '{sample}'; {what}.")
     for row in rows:
         typer.echo("\n".join(_explained(row, str(loaded.report.get("rule") or ""))))
@@ -378,22 +338,15 @@ def explain(
 
 
 def _explained(row: SampleRow, rule: str) -> Iterator[str]:
-    where = "".join(
-        f" · {name} {text}"
-        for name, text in (("subset", row.subset), ("cluster", row.cluster))
-        if text
-    )
-    yield f"=== {_printable(row.id)}{_printable(where)} · {row.status}"
+    where = row.id
+    where += f" · subset {row.subset}" if row.subset else ""
+    where += f" · cluster {row.cluster}" if row.cluster else ""
+    yield f"=== {_printable(where)} · {row.status}"
     yield f"--- prompt\n{_printable(row.prompt)}"
-    blank = (None,) * len(row.answers)
-    columns = zip(
-        row.answers, row.labels or blank, row.scores or blank, row.reasons or blank, strict=False
-    )
-    for number, (answer, label, score, reason) in enumerate(columns):
+    for number, (answer, label, score, reason) in enumerate(answers_of(row)):
+        named = f" ({label})" if label else ""
         score_text = "no score" if score is None else f"score {score:.6g}"
-        yield (
-            f"--- answer {number}{f' ({label})' if label else ''}: {score_text}\n{_printable(answer)}"
-        )
+        yield f"--- answer {number}{named}: {score_text}\n{_printable(answer)}"
         if reason:
             yield f"    because: {_printable(reason)}"
     if row.order:
@@ -418,20 +371,16 @@ def _judgement_text(entry: dict[str, Any]) -> str:
     )
     if entry.get("problem"):
         head += f": {entry['problem']}"
-    tokens = entry.get("tokens") or {}
-    cost = (
-        f"{tokens.get('input', 0)} + {tokens.get('output', 0)} tokens, "
-        f"{entry.get('seconds', 0):.2f} s"
-    )
-    parts = [
+    tokens, cached = entry.get("tokens") or {}, ", from the cache" if entry.get("cached") else ""
+    lines = [
         f"=== {_printable(head)}",
-        f"    {cost}{', from the cache' if entry.get('cached') else ''}",
+        f"    {tokens.get('input', 0)} + {tokens.get('output', 0)} tokens, "
+        f"{entry.get('seconds', 0):.2f} s{cached}",
     ]
     prompt = entry.get("prompt")
     for message in prompt if isinstance(prompt, list) else []:
-        parts.append(f"--- {message.get('role')}\n{_printable(message.get('content'))}")
-    parts.append(f"--- reply\n{_printable(entry.get('reply'))}")
-    return "\n".join(parts)
+        lines.append(f"--- {message.get('role')}\n{_printable(message.get('content'))}")
+    return "\n".join([*lines, f"--- reply\n{_printable(entry.get('reply'))}"])
 
 
 def _printable(text: Any) -> str:

@@ -31,6 +31,7 @@ from rm_gallery.core.utils.shown import one_line
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from rm_gallery.evaluation.store import Version
     from rm_gallery.serve.door import ServeSettings
     from rm_gallery.serve.handler import ServedEvaluators
     from rm_gallery.serve.ors import Tasks
@@ -269,10 +270,10 @@ def named_rewards(
     """The rewards to offer, by the names they are offered under; ConfigError names the entry that
     does not fit.
     """
-    entries: list[tuple[str, Mapping[str, Any]]] = []
-    for given in names:
-        name, equals, registered = given.partition("=")
-        entries.append((name, {"reward": registered if equals else name}))
+    parts = (given.partition("=") for given in names)
+    entries: list[tuple[str, Mapping[str, Any]]] = [
+        (name, {"reward": registered if equals else name}) for name, equals, registered in parts
+    ]
     entries += _entries(config)
     offered = [name for name, _ in entries]
     for name in offered:
@@ -289,8 +290,12 @@ def named_rewards(
     judges = iter(judges_for(open_, llm, base_url))
     rewards: dict[str, BaseReward] = {}
     for name, entry in entries:
-        own = {key: entry[key] for key in _OWN_JUDGE & entry.keys()}
-        rewards[name] = _build_reward(name, entry, own or next(judges))
+        judge = {key: entry[key] for key in _OWN_JUDGE & entry.keys()} or next(judges)
+        try:
+            rewards[name] = resolve(entry["reward"], entry.get("params") or {}, **judge)
+            rewards[name].check()
+        except ConfigError as error:
+            raise ConfigError(f"--reward {name}: {error}") from error
     return rewards
 
 
@@ -313,9 +318,9 @@ def _entries(config: Path | None) -> list[tuple[str, Mapping[str, Any]]]:
     for name, entry in rewards.items():
         if (
             not isinstance(entry, dict)
-            or not isinstance(entry.get("reward"), str)
             or entry.keys() - _ENTRY
-            or not isinstance(entry.get("root", ""), str)
+            or not all(isinstance(entry.get(key, ""), str) for key in ("root", "reward"))
+            or "reward" not in entry
             or not isinstance(hosts := entry.get("hosts", []), list)
             or not all(isinstance(host, str) for host in hosts)
         ):
@@ -325,15 +330,6 @@ def _entries(config: Path | None) -> list[tuple[str, Mapping[str, Any]]]:
                 f"base_url, root (a folder) and hosts (a list); found {given or 'nothing'}."
             )
     return [(str(name), entry) for name, entry in rewards.items()]
-
-
-def _build_reward(name: str, entry: Mapping[str, Any], judge: Mapping[str, Any]) -> BaseReward:
-    try:
-        built = resolve(entry["reward"], entry.get("params") or {}, **judge)
-        built.check()
-        return built
-    except ConfigError as error:
-        raise ConfigError(f"--reward {name}: {error}") from error
 
 
 @opt.grouped()
@@ -369,10 +365,9 @@ def list_tokens(tokens: Tokens[Path], json: opt.Json = False) -> None:
     shown, lines = [], []
     for each in read_tokens(tokens).values():
         facts = {name: getattr(each, name) for name in ("id", "name", "per_minute", "created")}
-        scopes = sorted(each.scopes)
-        shown.append({**facts, "scopes": scopes})
+        shown.append({**facts, "scopes": sorted(each.scopes)})
         rate = "" if each.per_minute is None else f"  {each.per_minute} a minute"
-        lines.append(f"{each.id}  {each.name}  {','.join(scopes)}{rate}")
+        lines.append(f"{each.id}  {each.name}  {','.join(sorted(each.scopes))}{rate}")
     opt.show(json, shown, lines)
 
 
@@ -501,11 +496,12 @@ def deploy(
         check=check,
     )
     say_skipped(deployed["skipped"])
-    done, version = (
-        "created" if deployed["version"] == 1 else "updated",
-        f"version {deployed['version']}, hash {deployed['hash'][:12]}",
+    version = deployed["version"]
+    line = (
+        f"Successfully {'created' if version == 1 else 'updated'} evaluator: {deployed['name']} "
+        f"(version {version}, hash {deployed['hash'][:12]})"
     )
-    opt.show(json, deployed, [f"Successfully {done} evaluator: {deployed['name']} ({version})"])
+    opt.show(json, deployed, [line])
 
 
 @opt.grouped()
@@ -540,9 +536,13 @@ def show(
     with Store.open(store) as open_store:
         evaluator, versions = open_store.current(id, version=version), open_store.versions(id)
     files = {path: len(data) for path, data in sorted(evaluator.bundle.files.items())}
+
+    def named(each: Version) -> str:
+        return f"{each.version}{' (served)' if each.is_current else ''}"
+
     facts = {
         "name": evaluator.name,
-        "version": f"{evaluator.version}{' (served)' if evaluator.is_current else ''}",
+        "version": named(evaluator),
         "hash": evaluator.hash,
         "deployed": evaluator.created,
         "display name": evaluator.display_name,
@@ -550,9 +550,7 @@ def show(
         "metrics": ", ".join(evaluator.metrics),
         "requirements": ", ".join(evaluator.requirements) or "-",
         "mode": evaluator.mode,
-        "versions": ", ".join(
-            f"{each.version}{' (served)' if each.is_current else ''}" for each in versions
-        ),
+        "versions": ", ".join(map(named, versions)),
     }
     lines = [f"{name:13} {one_line(value)}" for name, value in facts.items()]
     lines += [f"  {one_line(path)}  {size} bytes" for path, size in files.items()]

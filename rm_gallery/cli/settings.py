@@ -7,8 +7,10 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,12 +71,12 @@ def explained(command: Any) -> Any:
     shared = {each.name: each for each in typer.main.get_command(_shared).params}
     for words, inner in walk(command):
         own = any(each.name == "dry_run" for each in inner.params)
-        if any(group_of(each) for each in inner.params):
+        if any(map(group_of, inner.params)):
             inner.params.append(shared["settings"])
         if not own:
             inner.params.append(shared["dry_run"])
-        inner.invoke = _explaining(inner.invoke, words, own)
-        inner.parse_args = _renaming(inner.parse_args, inner.params)
+        inner.invoke = partial(_invoke, inner.invoke, words, own)
+        inner.parse_args = partial(_parse, inner.parse_args, inner.params)
     return command
 
 
@@ -83,24 +85,24 @@ def group_of(option: Any) -> str | None:
     return option.rich_help_panel if getattr(option, "hidden", False) else None
 
 
-def _renaming(
-    parse: Callable[[Any, list[str]], list[str]], options: Iterable[Any]
-) -> Callable[[Any, list[str]], list[str]]:
-    """Parsing that takes earlier spellings of the command's options."""
+def _group_in_files(option: Any) -> str | None:
+    """The group below which a file may name an option: its own, or the one it once had."""
+    return group_of(option) or GROUPED.get(option.name)
+
+
+def _parse(
+    parse: Callable[..., list[str]], options: Iterable[Any], context: Any, arguments: list[str]
+) -> list[str]:
+    """Parse the command line, with earlier spellings of the command's options."""
     known = {each for option in options for each in option.opts}
-    spellings = {old: new for old, new in SPELLINGS.items() if new in known and old not in known}
-
-    def parsing(context: Any, arguments: list[str]) -> list[str]:
-        notices = context.meta.setdefault(NOTICES, [])
-        end = arguments.index("--") if "--" in arguments else len(arguments)
-        for place, word in enumerate(arguments[:end]):
-            old, equals, value = word.partition("=")
-            if new := spellings.get(old):
-                arguments[place] = f"{new}{equals}{value}"
-                notices.append(f"{old} is spelled {new} now.")
-        return parse(context, arguments)
-
-    return parsing
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    for place, word in enumerate(arguments[:end]):
+        old, equals, value = word.partition("=")
+        new = SPELLINGS.get(old)
+        if new in known and old not in known:
+            arguments[place] = f"{new}{equals}{value}"
+            context.meta.setdefault(NOTICES, []).append(f"{old} is spelled {new} now.")
+    return parse(context, arguments)
 
 
 _shared = typer.Typer(add_completion=False)
@@ -119,39 +121,30 @@ def _read_config(context: typer.Context, places: list[str] | None) -> None:
     root: Any = context
     while root.parent is not None:
         words, root = (root.info_name, *words), root.parent
-    known_commands = walk(root.command) if words else [((), context.command)]
-    commands = {path: options_of(inner) for path, inner in known_commands}
+    commands = dict(walk(root.command) if words else [((), context.command)])
+    known_options = {path: options_of(inner) for path, inner in commands.items()}
+    options = known_options[words]
     values, origins = {**(context.default_map or {})}, root.obj or {}
     typed = context.meta.setdefault(TYPED, set())
     for place in places:
         key, equals, text = place.partition("=")
         pair = bool(equals) and not Path(place).is_file()
-        table: dict[str, Any]
-        if pair:
-            *groups, name = key.strip().split(".")
-            table = {name: text}
-            for group in reversed(groups):
-                table = {group: table}
-        else:
-            table = _file_of_settings(place, "--config")
         shown = "--config" if pair else Path(place).name
-        _check_table(table, commands, shown)
-        below = _table_of(table, words)
-        known = {
-            name: value
-            for name, option in commands[words].items()
-            for value in (_given(table, name, option), _given(below, name, option))
-            if value is not None  # of the two the command's own counts
-        }
+        *groups, last = key.strip().split(".")
+        table: dict[str, Any] = {last: text} if pair else _file_of_settings(place, "--config")
+        for group in reversed(groups) if pair else ():
+            table = {group: table}
+        _check_table(table, known_options, shown)
+        # of the two the command's own counts
+        known = {**_values(table, options), **_values(_table_of(table, words), options)}
         if pair and not known:
-            raise ConfigError(f"--config: {unknown_name('setting', key, commands[words])}")
+            raise ConfigError(f"--config: {unknown_name('setting', key, options)}")
         for name, value in known.items():
-            *groups, last = key.strip().replace("-", "_").split(".")
-            if pair and (last != name or GROUPED.get(name) in groups):
+            if pair and (last.replace("-", "_") != name or GROUPED.get(name) in groups):
                 context.meta.setdefault(NOTICES, []).append(
                     f"{key} is spelled --{name.replace('_', '-')} now."
                 )
-            several = getattr(commands[words][name], "multiple", False)
+            several = getattr(options[name], "multiple", False)
             before = values[name] if several and name in typed else []
             values[name] = [*before, *_listed(value)] if several else value
             origins[".".join((*words, name))] = shown
@@ -179,40 +172,33 @@ def _shared_options(
     pass
 
 
-def _explaining(
-    invoke: Callable[[Any], Any], words: tuple[str, ...], own: bool
-) -> Callable[[Any], Any]:
-    def explaining(context: Any) -> Any:
-        if not (context.params["dry_run"] if own else context.meta.get(DRY)):
-            if unread := _unknown_variables(context.find_root().command):
-                # RM_GALLERY_MAXCALLS=10 once limited nothing and said nothing
-                what = one_line(f"The environment sets what nothing reads: {'; '.join(unread)}.")
-                typer.echo(f"rm-gallery: {what}", err=True)
-            return _applied(invoke, context)
-        for line in _option_lines(context, words):
-            typer.echo(line, err=own)  # where the command itself says what it understood
-        return _applied(invoke, context) if own else None
+def _invoke(invoke: Callable[[Any], Any], words: tuple[str, ...], own: bool, context: Any) -> Any:
+    """Run the command, or print its settings; `own` where it has a `--dry-run` of its own."""
+    dry, refused = context.params["dry_run"] if own else context.meta.get(DRY), False
+    try:
+        if dry:
+            for line in _option_lines(context, words):
+                typer.echo(line, err=own)  # where the command itself says what it understood
+        elif unread := _unknown_variables(context.find_root().command):
+            # RM_GALLERY_MAXCALLS=10 once limited nothing and said nothing
+            _say(f"The environment sets what nothing reads: {'; '.join(unread)}.")
+        return _applied(invoke, context) if own or not dry else None
+    except ConfigError:
+        refused = True  # a refusal is one line
+        raise
+    finally:
+        for line in () if refused else (*context.meta.get(NOTICES, ()), *_moved(context)):
+            _say(line)
 
-    def noticing(context: Any) -> Any:
-        refused = False
-        try:
-            return explaining(context)
-        except ConfigError:
-            refused = True  # a refusal is one line
-            raise
-        finally:
-            if not refused:
-                for line in (*context.meta.get(NOTICES, ()), *_moved(context)):
-                    typer.echo(f"rm-gallery: {one_line(line)}", err=True)
 
-    return noticing
+def _say(line: str) -> None:
+    typer.echo(f"rm-gallery: {one_line(line)}", err=True)
 
 
 def _moved(context: Any) -> Iterator[str]:
     """How each option that was typed and is a setting now is spelled."""
     for option in context.command.params:
-        source = getattr(context.get_parameter_source(option.name), "name", "")
-        if source != "COMMANDLINE":
+        if _source(context, option) != "COMMANDLINE":
             continue
         if option.name in REPEATED and option.hidden:
             yield f"{option.opts[0]} is spelled {REPEATED[option.name]} now, which may be repeated."
@@ -221,6 +207,11 @@ def _moved(context: Any) -> Iterator[str]:
             text = str(value).lower() if isinstance(value, bool) else str(value)
             pair = redact(f"{group}.{option.name}={text}")
             yield f"{option.opts[0]} is a setting now: --config {shlex.quote(pair)}"
+
+
+def _source(context: Any, option: Any) -> str:
+    """Where the value of an option comes from, in click's words."""
+    return getattr(context.get_parameter_source(option.name), "name", "")
 
 
 _set_here: ContextVar[frozenset[str]] = ContextVar("settings", default=frozenset())
@@ -252,8 +243,7 @@ def _applied(invoke: Callable[[Any], Any], context: Any) -> Any:
     left = {
         each.name: each
         for each in context.command.params
-        if getattr(context.get_parameter_source(each.name), "name", "")
-        in ("ENVIRONMENT", "DEFAULT_MAP")
+        if _source(context, each) in ("ENVIRONMENT", "DEFAULT_MAP")
         and each.name not in context.meta.get(TYPED, ())
     }
     _set_here.set(frozenset(left))
@@ -274,22 +264,18 @@ def _option_lines(context: Any, words: tuple[str, ...]) -> Iterator[str]:
     for parameter in context.command.params:
         if parameter.name in NEVER or parameter.name is None:
             continue
-        source = context.get_parameter_source(parameter.name)
         origin = {
             "COMMANDLINE": "command line",
             "ENVIRONMENT": f"environment, {parameter.envvar}",
             "DEFAULT_MAP": origins.get(".".join((*words, parameter.name)), FILE),
-        }.get(getattr(source, "name", ""), "default")
-        name = (
-            parameter.opts[0]
-            if parameter.param_type_name == "option"
-            else parameter.metavar or parameter.name
-        )
+        }.get(_source(context, parameter), "default")
+        option = parameter.param_type_name == "option"
+        name = parameter.opts[0] if option else parameter.metavar or parameter.name
         value = context.params.get(parameter.name, parameter.get_default(context))
         value = [*value] if isinstance(value, tuple) else value
         shown = redact(str(value)) if value not in (None, []) else "not set"
         yield f"{name} = {shown}  ({origin})"
-    yield from (one + "." for one in _unknown_variables(context.find_root().command))
+    yield from (f"{one}." for one in _unknown_variables(context.find_root().command))
 
 
 def defaults(command: Any) -> tuple[dict[str, Any], dict[str, str]]:
@@ -310,22 +296,22 @@ def defaults(command: Any) -> tuple[dict[str, Any], dict[str, str]]:
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for words, options in commands.items():
-        inner = _table_of(table, words)
-        here = values
+        of_all, own, here = (
+            _values(table, options),
+            _values(_table_of(table, words), options),
+            values,
+        )
         for word in words:
             here = here.setdefault(word, {})
         for name, option in options.items():
-            places: list[tuple[str, Any]] = [
-                (f"environment, {variable}", os.environ.get(variable))
+            places = {
+                f"environment, {variable}": os.environ.get(variable)
                 for variable in _variables(words, name)
                 if variable.removeprefix(PREFIX) not in OWN
-            ]
-            places += [
-                (f"{file} [{'.'.join(words)}]", _given(inner, name, option)),
-                (file, _given(table, name, option)),
-            ]
-            for origin, value in places:
-                if value is not None and value != "":
+            }
+            places |= {f"{file} [{'.'.join(words)}]": own.get(name), file: of_all.get(name)}
+            for origin, value in places.items():
+                if value not in (None, ""):
                     several = getattr(option, "multiple", False)
                     here[name] = _listed(value) if several else value
                     origins[".".join((*words, name))] = origin
@@ -344,25 +330,25 @@ def _table_of(table: Mapping[str, Any], words: Iterable[str]) -> Mapping[str, An
 
 def _spellings_of(name: str) -> list[str]:
     """The name of a setting and its earlier one."""
-    return [name, *([RENAMED[name]] if name in RENAMED else [])]
+    return [name, RENAMED[name]] if name in RENAMED else [name]
 
 
 def _variables(words: tuple[str, ...], name: str) -> list[str]:
     """The environment variables of an option, that of this command alone first."""
-    paths = [(*words, each) for each in _spellings_of(name)]
-    paths += [(each,) for each in _spellings_of(name)]
+    paths = ((*above, each) for above in (words, ()) for each in _spellings_of(name))
     return [f"{PREFIX}{'_'.join(path)}".upper().replace("-", "_") for path in paths]
 
 
-def _given(table: Mapping[str, Any], name: str, option: Any) -> Any:
-    """The value of an option in a table, by itself or in its group."""
-    group = table.get(group_of(option) or GROUPED.get(name, ""))
-    for each in (table, group if isinstance(group, dict) else {}):
-        for known in _spellings_of(name):
-            for key in (known, known.replace("_", "-")):
-                if key in each and not isinstance(each[key], dict):
-                    return each[key]
-    return None
+def _values(table: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that a table gives to options, by themselves or in their groups."""
+    values = {}
+    for name, option in options.items():
+        keys = [key for known in _spellings_of(name) for key in (known, known.replace("_", "-"))]
+        group = table.get(_group_in_files(option) or "")
+        for each in (group if isinstance(group, dict) else {}, table):
+            given = [each[key] for key in keys if key in each and not isinstance(each[key], dict)]
+            values.update({name: given[0]} if given else {})
+    return values
 
 
 def _listed(value: Any) -> list[Any]:
@@ -389,34 +375,31 @@ def _read_settings() -> tuple[str, dict[str, Any]]:
 
 def _file_of_settings(name: str, named_by: str) -> dict[str, Any]:
     """The content of a TOML file or, by its suffix, of a YAML file."""
-    path = Path(name)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise ConfigError(
-            f"{named_by} names {name}, which cannot be read: {error.strerror}."
-        ) from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is no TOML file: {error}.") from None
-    if path.suffix in (".yaml", ".yml"):
-        import yaml
-
-        try:
-            table = yaml.safe_load(text) or {}
-        except (yaml.YAMLError, RecursionError) as error:
-            raise ConfigError(f"{path} is no YAML file: {' '.join(str(error).split())}") from None
-        if not isinstance(table, dict) or not all(isinstance(key, str) for key in table):
-            raise ConfigError(f"{path} holds no settings; write `max_workers: 64`.")
-        return table
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
+    path = Path(name)
     try:
-        settings: dict[str, Any] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix not in (".yaml", ".yml"):
+            settings: dict[str, Any] = tomllib.loads(text)
+            return settings
+    except OSError as error:
+        raise ConfigError(
+            f"{named_by} names {name}, which cannot be read: {error.strerror}."
+        ) from None
+    except ValueError as error:  # no UTF-8, or no TOML
         raise ConfigError(f"{path} is no TOML file: {error}.") from None
-    return settings
+    import yaml
+
+    try:
+        table = yaml.safe_load(text) or {}
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ConfigError(f"{path} is no YAML file: {' '.join(str(error).split())}") from None
+    if not isinstance(table, dict) or not all(isinstance(key, str) for key in table):
+        raise ConfigError(f"{path} holds no settings; write `max_workers: 64`.")
+    return table
 
 
 def _check_table(
@@ -426,38 +409,32 @@ def _check_table(
     words: tuple[str, ...] = (),
 ) -> None:
     """ConfigError for the first key that is no option, no group of options and no command."""
-    inside = [known for path, known in commands.items() if path[: len(words)] == words]
-    options = {each for known in inside for name in known for each in _spellings_of(name)}
-    groups: dict[str, set[str]] = {}
-    for name, option in ((n, o) for known in inside for n, o in known.items()):
-        if group := group_of(option):
-            groups.setdefault(group, set()).add(name)
-        elif name in GROUPED:
-            groups.setdefault(GROUPED[name], set()).update(_spellings_of(name))
-    below = {
-        path[len(words)]
-        for path in commands
-        if path[: len(words)] == words and len(path) > len(words)
-    }
+    options, below = set[str](), set[str]()
+    groups: defaultdict[str, set[str]] = defaultdict(set)
+    for path, known in commands.items():
+        if path[: len(words)] != words:
+            continue
+        below.update(path[len(words) :][:1])
+        for name, option in known.items():
+            options.update(_spellings_of(name))
+            if group := _group_in_files(option):
+                groups[group].update(_spellings_of(name))
     where = f"{file} [{'.'.join(words)}]" if words else file
     for key, value in table.items():
-        if isinstance(value, dict) and key in below:
+        if not isinstance(value, dict):
+            _check_setting("setting", key, value, options, where)
+        elif key in below:
             _check_table(value, commands, file, (*words, key))
-        elif isinstance(value, dict) and key in groups:
+        elif key in groups:
             for name, one in value.items():
-                if str(name).replace("-", "_") not in groups[key]:
-                    what = unknown_name(f"setting of {key}", str(name), groups[key])
-                    raise ConfigError(f"{where}: {what}")
-                _check_value(one, name, where)
-        elif isinstance(value, dict):
-            raise ConfigError(f"{where}: {unknown_name('command', key, below | {*groups})}")
-        elif key.replace("-", "_") not in options:
-            raise ConfigError(f"{where}: {unknown_name('setting', key, options)}")
+                _check_setting(f"setting of {key}", str(name), one, groups[key], where)
         else:
-            _check_value(value, key, where)
+            raise ConfigError(f"{where}: {unknown_name('command', key, below | {*groups})}")
 
 
-def _check_value(value: Any, key: str, where: str) -> None:
+def _check_setting(what: str, key: str, value: Any, known: set[str], where: str) -> None:
+    if key.replace("-", "_") not in known:
+        raise ConfigError(f"{where}: {unknown_name(what, key, known)}")
     if not isinstance(value, str | int | float | list):
         raise ConfigError(
             f"{where}: {key} is a {type(value).__name__}; give text, a number, true, false or a "
@@ -470,12 +447,12 @@ def _unknown_variables(command: Any) -> list[str]:
     known = {PREFIX + name for name in OWN | OF_TESTS}
     for words, inner in walk(command):
         for name in options_of(inner):
-            known |= {*_variables(words, name)}
-    unread = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
+            known.update(_variables(words, name))
     # the prefix alone makes every name like every other
     bare = [name.removeprefix(PREFIX) for name in known]
-    near = {name: nearest(name.removeprefix(PREFIX), bare, 1) for name in unread}
+    unread = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
+    near = (nearest(name.removeprefix(PREFIX), bare, 1) for name in unread)
     return [
-        f"{name} is no setting" + "".join(f" ({PREFIX}{one} is)" for one in near[name])
-        for name in unread
+        f"{name} is no setting" + "".join(f" ({PREFIX}{one} is)" for one in found)
+        for name, found in zip(unread, near, strict=True)
     ]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import orjson
 import typer
@@ -29,8 +29,8 @@ from rm_gallery.report.tables import (
     print_rejudged,
 )
 from rm_gallery.study.audit import PROBES, prepare
-from rm_gallery.study.canaries import check_canaries
-from rm_gallery.study.check import CEILING, check_reward
+from rm_gallery.study.canaries import CanaryCheck, check_canaries
+from rm_gallery.study.check import CEILING, RewardCheck, check_reward
 from rm_gallery.study.conflicts import conflicts as find_conflicts
 from rm_gallery.study.drift import Anchors, compare_versions, drift_dict, drift_lines, read_anchors
 from rm_gallery.study.fuzz import PASS, TEXTS, fuzz_reward
@@ -40,6 +40,8 @@ from rm_gallery.study.select import MEASURES
 from rm_gallery.study.select import judge_select as find_judge
 from rm_gallery.train.watch import watch as look
 from rm_gallery.train.watch import watched_lines
+
+C = TypeVar("C", RewardCheck, CanaryCheck)
 
 
 @opt.grouped()
@@ -72,29 +74,28 @@ def audit(
     options = run.options()
     ready = prepare(
         reward,
-        data[0] if data and len(data) == 1 else data or None,
+        opt.one_or_all(data) or None,
         benchmark,
         probes=probe or None,
         **run.task(limit),
     )
-    cost = ready.cost(options.budget.prices if options.budget is not None else None)
+    cost = ready.cost(None if options.budget is None else options.budget.prices)
     if estimate:
         return typer.echo(orjson.dumps(vars(cost)).decode() if run.json else str(cost))
     opt.say(f"audit of {ready.reward.name}: {cost}")
     with run.resumable():
         card = ready.run(options)
-    if run.json:
-        opt.print_json(card.to_dict())
-    else:
-        kept = [f"card: {run.out / 'card.html'}"] if run.out is not None else []
-        print_findings(card.findings, [*card.about(), *kept])
+    kept = [] if run.out is None else [f"card: {run.out / 'card.html'}"]
+    opt.print_result(
+        card, run.json, lambda card: print_findings(card.findings, [*card.about(), *kept])
+    )
     opt.say_lost(card.reasons, card.stopped, "questions")
     if not card.scored:
         opt.say("rm-gallery: no question got a verdict, so nothing is known.")
     if card.verdict == "not enough":
         opt.say("rm-gallery: not enough to tell; give more prompts, or probes that need fewer.")
-    failed = card.verdict in ("fail", "not enough") or (strict and card.verdict != "pass")
-    sys.exit(int(not card.scored or bool(card.stopped) or failed))
+    passed = ("pass",) if strict else ("pass", "warn")
+    sys.exit(int(not card.scored or bool(card.stopped) or card.verdict not in passed))
 
 
 @opt.grouped("out", "force_new", "trace", "on_bad_row", "seed")
@@ -134,21 +135,23 @@ def check(
         role: main tells right from wrong; shaping is added to one that does, so that its faults are
             notes.
     """
+    options = run.options()
     how: dict[str, Any] = {
         "reference": reference,
         "full": full,
         "ceiling": ceiling,
         "forge": forge,
-        "options": run.options(),
+        "options": options,
     }
     if role not in ("main", "shaping"):
         raise ConfigError(f"--role is {role!r:.40}; it is main or shaping.")
     parts = [weighted(reward) for reward in rewards]
     if env is not None:
-        given = {"cases": cases is not None, "forge": forge, "normalize": normalize}
-        for name in (name for name, there in given.items() if there):
+        given = {"cases": cases, "forge": forge, "normalize": normalize}
+        for name in (name for name, value in given.items() if value not in (None, False)):
             raise Inapplicable(f"--env tries its own rollouts alone; leave out --{name}.", name)
-        raise typer.Exit(_check_canaries(rewards, env, strict, run))
+        tried = partial(check_canaries, canaries=env, options=options)
+        raise typer.Exit(_check_each(rewards, run, strict, tried, print_canaries, _canary_faults))
     if any(weight is not None for _, weight in parts):
         raise typer.Exit(_check_mix(parts, cases, {**how, "normalize": normalize}, strict, run))
     if normalize:
@@ -158,41 +161,30 @@ def check(
             "normalize",
         )
 
-    def tried(reward: str, **judge: Any) -> Any:
+    def tried_in_role(reward: str, **judge: Any) -> RewardCheck:
         report = check_reward(reward, cases, **how, **judge)
         return shaping(report) if role == "shaping" else report
 
-    raise typer.Exit(
-        _check_each(
-            rewards,
-            run,
-            tried,
-            print_check,
-            lambda one: [f"{finding.name}: {finding.what}" for finding in one.faults],
-            lambda one: one.faults or (strict and one.findings),
-        )
-    )
+    raise typer.Exit(_check_each(rewards, run, strict, tried_in_role, print_check, _check_faults))
 
 
-def _check_canaries(rewards: list[str], env: Path, strict: bool, run: opt.Running) -> int:
-    """Try each reward on the rollouts of the file; 1 where one breaks their order."""
-    return _check_each(
-        rewards,
-        run,
-        partial(check_canaries, canaries=env, options=run.options()),
-        print_canaries,
-        lambda one: [fault.line() for fault in one.of_level("fault")],
-        lambda one: one.of_level("fault") or (strict and one.of_level("note")),
-    )
+def _check_faults(check: RewardCheck) -> tuple[list[str], bool]:
+    """The faults of a reward in words, and whether there is anything to note."""
+    return [f"{fault.name}: {fault.what}" for fault in check.faults], bool(check.findings)
+
+
+def _canary_faults(check: CanaryCheck) -> tuple[list[str], bool]:
+    """The same of the rollouts whose order it breaks."""
+    return [fault.line() for fault in check.of_level("fault")], bool(check.of_level("note"))
 
 
 def _check_each(
     rewards: list[str],
     run: opt.Running,
-    tried: Callable[..., Any],
-    shown: Callable[[Any], None],
-    faults: Callable[[Any], list[str]],
-    fails: Callable[[Any], object],
+    strict: bool,
+    tried: Callable[..., C],
+    shown: Callable[[C], None],
+    found: Callable[[C], tuple[list[str], bool]],
 ) -> int:
     """Try each reward with its judge and print what came of it, beside JSON the faults on stderr;
     1 where one fails.
@@ -202,15 +194,16 @@ def _check_each(
         tried(reward, params=params, **judge) for reward, judge in zip(rewards, judges, strict=True)
     ]
     if run.json:
-        dicts = [report.to_dict() for report in checks]
-        opt.print_json(dicts[0] if len(dicts) == 1 else dicts)
+        opt.print_json(opt.one_or_all([report.to_dict() for report in checks]))
+    failed = False
     for report in checks:
+        faults, noted = found(report)
+        failed |= bool(faults) or (strict and noted)
         if not run.json:
             shown(report)
-            continue
-        for fault in faults(report):
+        for fault in faults if run.json else ():
             opt.say(f"rm-gallery: {one_line(fault)}")
-    return int(any(map(fails, checks)))
+    return int(failed)
 
 
 def _check_mix(
@@ -231,19 +224,16 @@ def _check_mix(
         )
     given = [(name, 1.0 if weight is None else weight) for name, weight in parts]
     report = check_mix(given, cases, **how, llm=run.llm, base_url=run.base_url)
-    if run.json:
-        opt.print_json(report.to_dict())
-    else:
+    lines = [f"{name}: {verdict}" for name, verdict in report.through.items()]
+    for name, part in report.parts.items():
+        by_itself = ", ".join(finding.name for finding in part.findings) or "nothing"
+        lines.append(
+            f"{name} (weight {report.weights[name]:g}) by itself: {by_itself}; in the sum "
+            f"{report.can_pay(name)}"
+        )
+    if not run.json:
         print_check(report.whole)
-        for name, verdict in report.through.items():
-            typer.echo(f"{name}: {verdict}")
-        for name, part in report.parts.items():
-            by_itself = ", ".join(finding.name for finding in part.findings) or "nothing"
-            typer.echo(
-                f"{name} (weight {report.weights[name]:g}) by itself: {by_itself}; in the sum "
-                f"{report.can_pay(name)}"
-            )
-        typer.echo("\n".join(report.lines()))
+    opt.show(run.json, report.to_dict(), [*lines, *report.lines()])
     return int(bool(report.faults) or (strict and bool(report.whole.findings)))
 
 
@@ -266,14 +256,16 @@ def fuzz(
         texts: Wrong texts that a case is tried with.
         ceiling: Share of the right answer's score from which a wrong text is worth a pass.
     """
-    how: dict[str, Any] = {
-        "reference": reference,
-        "texts": texts,
-        "ceiling": ceiling,
-        "seed": run.seed,
-        "options": run.options(),
-    }
-    report = fuzz_reward(reward, cases, **how, **run.judge)
+    report = fuzz_reward(
+        reward,
+        cases,
+        reference=reference,
+        texts=texts,
+        ceiling=ceiling,
+        seed=run.seed,
+        options=run.options(),
+        **run.judge,
+    )
     opt.print_result(report, run.json, print_fuzzed)
     raise typer.Exit(int(bool(report.passed)))
 
@@ -302,16 +294,11 @@ def conflicts(
     options = run.options()
     with run.resumable():
         report = find_conflicts(
-            reward,
-            data[0] if len(data) == 1 else data,
-            benchmark,
-            options=options,
-            **run.task(limit),
+            reward, opt.one_or_all(data), benchmark, options=options, **run.task(limit)
         )
-    if run.json:
-        opt.print_json(report.to_dict())
-    else:
-        print_findings(list(report.figures.values()), report.about())
+    opt.print_result(
+        report, run.json, lambda report: print_findings([*report.figures.values()], report.about())
+    )
     opt.say_lost(report.reasons, report.stopped, "questions")
     if not report.n_scored:
         opt.say("rm-gallery: no sample has all its verdicts, so nothing is known about conflicts.")
@@ -335,9 +322,7 @@ def rejudge(
     """
     options = run.options()
     with run.resumable():
-        report = judged_again(
-            reward, data[0] if len(data) == 1 else data, options=options, **run.task(limit)
-        )
+        report = judged_again(reward, opt.one_or_all(data), options=options, **run.task(limit))
     opt.print_result(report, run.json, print_rejudged)
     opt.say_lost(report.reasons, report.stopped, "rollouts")
     failed = sum(one.status == "failed" for one in report.rollouts)
@@ -523,26 +508,18 @@ def judge_select(
     runner, path = runner_of(known, run.llm, run.base_url), rows_file(data)
     if judge is not None and judge not in runner.grader_configs:
         raise ConfigError(f"--judge: {unknown_name('judge', judge, runner.grader_configs)}")
+    how = {"cluster": known.get("cluster"), "limit": limit, "seed": run.seed}
     with run.resumable():
-        selection = find_judge(
-            runner,
-            path,
-            labels,
-            cluster=known.get("cluster"),
-            limit=limit,
-            seed=run.seed,
-            options=options,
-        )
-    if run.json:
-        opt.print_json(selection.to_dict())
-    else:
-        typer.echo("\n".join(opt.table_lines(selection.rows(), as_format == "md")))
-        typer.echo(("\n" if as_format == "md" else "") + selection.verdict)
+        selection = find_judge(runner, path, labels, options=options, **how)
+    markdown, report = as_format == "md", selection.report
+    lines = opt.table_lines(selection.rows(), markdown)
+    opt.show(
+        run.json, selection.to_dict(), [*lines, *([""] if markdown else []), selection.verdict]
+    )
     missed = selection.missed(least, name=judge, surely=use_ci)
-    opt.say_lost(selection.report.reasons, selection.report.stopped, "rows")
-    for why in missed:
-        opt.say(f"rm-gallery: {why}.")
-    sys.exit(1 if missed or selection.report.n_stopped or not selection.n_shared else 0)
+    opt.say_lost(report.reasons, report.stopped, "rows")
+    failed = opt.say_missed(missed) or report.n_stopped or not selection.n_shared
+    sys.exit(int(bool(failed)))
 
 
 def _limits(given: Iterable[str]) -> dict[str, float]:

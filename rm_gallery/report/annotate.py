@@ -104,51 +104,40 @@ class _RowResults:
         self, note: Annotation, run: OpenRun, samples: BinaryIO, left_out: Mapping[int, str | None]
     ) -> None:
         self._note, self._file, self._left_out = note, samples, left_out
-        extra = run.report.get("extra") or {}
+        extra, stopped = run.report.get("extra") or {}, run.report.get("stopped")
         self._graders: dict[str, Any] = (
             {} if note.answers else dict(extra.get("distributions") or {})
         )
-        decided, stopped = (
-            (extra.get("until_decided") or {}).get("decided"),
-            run.report.get("stopped"),
-        )
-        whys = [
-            ("not drawn by --limit", note.limit),
-            ("settled before its turn", decided),
-            (one_line(str(stopped)), stopped),
-        ]
-        self._why = " or ".join(why for why, there in whys if there) or "not judged"
-        self._places = array("q")
-        at = 0
+        whys = {
+            "not drawn by --limit": note.limit,
+            "settled before its turn": (extra.get("until_decided") or {}).get("decided"),
+            one_line(str(stopped)): stopped,
+        }
+        self._why = " or ".join(why for why, there in whys.items() if there) or "not judged"
+        self._places, at = array("q"), 0
         for line in samples:
             number = ((from_line(line) or {}).get("metadata") or {}).get("number")
             if isinstance(number, int):
                 self._places.extend([-1] * (number + 1 - len(self._places)))
                 self._places[number] = at
             at += len(line)
-        kind, many = "" if note.reward is None else note.reward.kind, len(note.answers) > 1
+        kind, many = note.reward and note.reward.kind, len(note.answers) > 1
         self._flips, self._ranks = kind == "pairwise" and note.compares, kind == "listwise" and many
         self._turn = -1.0 if note.reward is not None and not note.reward.higher_is_better else 1.0
-        self._passes = [
-            name for name, distribution in self._graders.items() if "passed" in distribution
-        ]
+        self._passes = [name for name, about in self._graders.items() if "passed" in about]
 
     def added(self) -> Added:
         """The added columns and their cells."""
-        note = self._note
-        names: list[tuple[str, type]] = [("winner", str)] if note.compares else []
-        names += [("flip", str)] if self._flips else []
-        names += [
-            (f"score {name}" if len(note.answers) > 1 else "score", float) for name in note.answers
-        ]
-        names += [(f"rank {name}", float) for name in note.answers] if self._ranks else []
-        names += [(f"score {name}", float) for name in self._graders]
-        names += [(f"verdict {name}", str) for name in self._passes]
-        blank = [None] * len(names)
-        return Added(
-            [*names, ("reason", str), ("cause", str), ("message", str)],
-            lambda number: self._cells(number, blank),
-        )
+        answers = self._note.answers
+        texts = [*(["winner"] if self._note.compares else []), *(["flip"] if self._flips else [])]
+        numbers = [f"score {name}" for name in (*answers, *self._graders)]
+        numbers = ["score"] if len(answers) == 1 else numbers
+        numbers += [f"rank {name}" for name in answers] if self._ranks else []
+        about = [*(f"verdict {name}" for name in self._passes), "reason", "cause", "message"]
+        kinds = ((texts, str), (numbers, float), (about, str))
+        columns = [(name, kind) for names, kind in kinds for name in names]
+        blank = [None] * (len(columns) - 2)
+        return Added(columns, lambda number: self._cells(number, blank))
 
     def _cells(self, number: int, blank: list[None]) -> list[Any] | None:
         place = self._places[number] if number < len(self._places) else -1
@@ -156,22 +145,19 @@ class _RowResults:
             if number not in self._left_out:
                 return None
             fault = self._left_out[number]
-            return [*blank, None, *(("caller", self._why) if fault is None else ("data", fault))]
+
+            return [*blank, *(("caller", self._why) if fault is None else ("data", fault))]
         self._file.seek(place)
         row = SampleRow.from_record(from_line(self._file.readline()) or {})
         cells, reason = self._of_graders(row) if self._graders else self._of_answers(row)
         return [*cells, reason or None, *row.why_missing()]
 
     def _of_graders(self, row: SampleRow) -> tuple[list[Any], str]:
-        about = row.metadata or {}
+        about, words = row.metadata or {}, dict[Any, str]({True: "pass", False: "fail"})
         scores, passed = about.get("scores") or {}, about.get("passed") or {}
-        verdicts = [
-            None if passed.get(name) is None else "pass" if passed[name] else "fail"
-            for name in self._passes
-        ]
-        return [*(scores.get(name) for name in self._graders), *verdicts], next(
-            (reason for reason in row.reasons if reason), ""
-        )
+        cells = [scores.get(name) for name in self._graders]
+        cells += [words.get(passed.get(name)) for name in self._passes]
+        return cells, next(filter(None, row.reasons), "")
 
     def _of_answers(self, row: SampleRow) -> tuple[list[Any], str]:
         names = self._note.answers

@@ -9,6 +9,7 @@ import math
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
+from itertools import chain, count
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -44,12 +45,9 @@ class Added:
         taken = {str(name).strip().casefold() for name in own}
         names = []
         for name in self.names:
-            number, fresh = 1, name
-            while fresh.casefold() in taken:
-                number += 1
-                fresh = f"{name} ({number})"
-            taken.add(fresh.casefold())
-            names.append(fresh)
+            spellings = chain([name], (f"{name} ({number})" for number in count(2)))
+            names.append(next(each for each in spellings if each.casefold() not in taken))
+            taken.add(names[-1].casefold())
         return names
 
     def objects(self, own: Iterable[Any]) -> Callable[[int], dict[str, Any]]:
@@ -124,15 +122,13 @@ def _csv(source: CsvSource, file: IO[bytes], added: Added) -> None:
         if cells is None:
             text.write(written)
             continue
-        own = _csv_text(
-            [""] * (width - len(values)) + ["" if c is None else harmless(c) for c in cells], source
-        )
+        # csv writes nothing for None
+        own = _csv_text([*[""] * (width - len(values)), *map(harmless, cells)], source)
         body = written.rstrip("\r\n")
+        end = written[len(body) :]
         if body.count('"') % 2:  # a quote that nothing closes before the end of the file
             body = _csv_text(values, source)
-        text.write(
-            f"{body}{source.separator}{own}{written[len(written.rstrip(chr(13) + chr(10))) :]}"
-        )
+        text.write(f"{body}{source.separator}{own}{end}")
     text.detach()
 
 
@@ -197,7 +193,7 @@ def _parquet(source: ParquetSource, file: IO[bytes], added: Added) -> None:
                 ]
                 number += table.num_rows
                 columns = [pa.array([row[k] for row in rows], kind) for k, kind in enumerate(kinds)]
-                arrays = [*(column for column in table.columns), *columns]
+                arrays = [*table.columns, *columns]
                 writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
@@ -222,12 +218,11 @@ def _xlsx(source: XlsxSource, file: IO[bytes], added: Added) -> None:
         sheet.cell(header, place, title)._style = copy(style)
     for number in range(header + 1, last + 1):
         for place, value in enumerate(added.cells(number) or (), first):
-            if value is not None:
-                cell = sheet.cell(number, place)
-                if isinstance(value, (int, float)) and math.isfinite(value):
-                    cell.value = value
-                else:
-                    cell.value, cell.data_type = sheet_text(str(value)), "s"  # never a formula
+            if isinstance(value, (int, float)) and math.isfinite(value):
+                sheet.cell(number, place, value)
+            elif value is not None:
+                cell = sheet.cell(number, place, sheet_text(str(value)))
+                cell.data_type = "s"  # never a formula
     book.save(file)
 
 
@@ -245,9 +240,8 @@ LOST = {
 def _lost(path: Path) -> list[str]:
     with zipfile.ZipFile(path) as archive:
         parts = archive.namelist()
-    return [what for part, what in LOST.items() if any(name.startswith(part) for name in parts)] + [
-        "the stored results of formulas"
-    ]
+    lost = [what for part, what in LOST.items() if any(name.startswith(part) for name in parts)]
+    return [*lost, "the stored results of formulas"]
 
 
 _WRITERS: dict[type, Callable[[Any, IO[bytes], Added], None]]

@@ -10,11 +10,13 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json
 from rm_gallery.core.utils.shown import cut, number
 from rm_gallery.gallery.benchmarks.figures import plain
-from rm_gallery.gallery.benchmarks.lead import between, corrected_figure, in_unit, leads
+from rm_gallery.gallery.benchmarks.lead import corrected_figure, in_unit, leads
 from rm_gallery.report.gate import QualityGate
 from rm_gallery.report.page import render_page
 from rm_gallery.report.plots import all_plots
 from rm_gallery.report.run_figures import (
+    count_of,
+    figure_cells,
     figures_of,
     findings,
     lost_of,
@@ -79,38 +81,30 @@ def _md(text: Any) -> str:
 
 def _markdown(run: OpenRun, summary: Summary, title: str | None = None) -> str:
     figures = figures_of(run, summary)
+    alone = ", judge alone" if corrected_figure(figures) else ""
     lines = [
         f"# {_md(title or title_of(figures, run.folder.name))}",
         *(line for _, text in leads(figures) for line in ("", f"**{_md(text)}**")),
-    ]
-    lines += ["", f"Rule: {_md(rule_of(figures))}."]
-    lines += [
+        "",
+        f"Rule: {_md(rule_of(figures))}.",
         "",
         *(
             f"- {'⚠ ' if level == 'warn' else ''}{_md(text)}"
             for level, text in findings(run, figures, summary)
         ),
-    ]
-    parts = [*(figures.get("by_subset") or {}).items(), ("all", figures)]
-    lines += [
         "",
-        f"| subset{', judge alone' if corrected_figure(figures) else ''} | score | 95 % interval "
-        f"| n | no score |",
+        f"| subset{alone} | score | 95 % interval | n | no score |",
         "|---|---:|---:|---:|---:|",
     ]
-    for name, part in parts:
-        n, lost = int(number(part.get("n"))), ", ".join(lost_of(part)) or "0"
-        lines.append(
-            f"| {_md(name)} | {in_unit(part, part.get('score'))} | {between(part) or '–'} | {n:,} "
-            f"| {lost} |"
-        )
-    known = [plot for plot in all_plots(summary) if plot is not None]
-    lines += ["", *(f"- {plot.title}: {_md(plot.says)}" for plot in known)]
+    for name, part in [*(figures.get("by_subset") or {}).items(), ("all", figures)]:
+        lines.append(f"| {' | '.join((_md(name), *figure_cells(part)))} |")
+    lines.append("")
+    lines += [f"- {plot.title}: {_md(plot.says)}" for plot in all_plots(summary) if plot]
     if reasons := figures.get("reasons"):
         lines += ["", "| why there is no score | samples | example |", "|---|---:|---|"]
         for key, entry in reasons.items():
             lines.append(
-                f"| {_md(key)} | {int(number(entry.get('n'))):,} | "
+                f"| {_md(key)} | {count_of(entry, 'n'):,} | "
                 f"{_md(cut(str(entry.get('example', '')), 300))} |"
             )
     if costs := spent(run, figures, summary):
@@ -128,6 +122,7 @@ def _share_dict(share: Share) -> dict[str, Any]:
 def _json(run: OpenRun, summary: Summary) -> str:
     """The saved figures, and under `samples` those that only the samples tell."""
     figures = figures_of(run, summary)
+    people = corrected_figure(figures)
     positions, calls = summary.positions, summary.calls
     seen = {
         "by_status": dict(summary.statuses),
@@ -159,7 +154,7 @@ def _json(run: OpenRun, summary: Summary) -> str:
     }
     whole = {
         "leads": [list(fact) for fact in leads(figures)],
-        **({"corrected": people} if (people := corrected_figure(figures)) else {}),
+        **({"corrected": people} if people else {}),
         **{name: value for name, value in figures.items() if name not in ("leads", "corrected")},
         "finished": run.finished,
         "findings": [[level, text] for level, text in findings(run, figures, summary)],
@@ -184,47 +179,40 @@ def _junit(run: OpenRun, figures: Mapping[str, Any], gate: QualityGate) -> str:
     name = _short_line(
         f"{figures.get('benchmark') or run.folder.name}: {figures.get('reward') or 'run'}"
     )
-    suite = ElementTree.Element("testsuite", name=name)
+    reasons = figures.get("reasons") or {}
+    root = ElementTree.Element("testsuites")
+    suite = ElementTree.SubElement(root, "testsuite", name=name)
 
-    def case(title: str, says: str, failure: str = "", skipped: str = "") -> None:
+    def case(title: str, says: str, failure: str | None, skipped: str = "") -> None:
         element = ElementTree.SubElement(suite, "testcase", classname=name, name=_short_line(title))
         if failure:
-            ElementTree.SubElement(
-                element, "failure", message=_short_line(failure)
-            ).text = _short_line(says)
+            child = ElementTree.SubElement(element, "failure", message=_short_line(failure))
+            child.text = _short_line(says)
         elif skipped:
             ElementTree.SubElement(element, "skipped", message=_short_line(skipped))
         ElementTree.SubElement(element, "system-out").text = _short_line(says)
 
-    case("score", " ".join(text for _, text in leads(figures)), missed.get("score", ""))
+    case("score", " ".join(text for _, text in leads(figures)), missed.get("score"))
     for subset, part in (figures.get("by_subset") or {}).items():
-        lost = "" if part.get("score") is not None else "no sample of it could be scored"
-        n, without = int(number(part.get("n"))), ", ".join(lost_of(part)) or "none"
+        without = ", ".join(lost_of(part)) or "none"
         case(
             f"subset {subset}",
-            f"{in_unit(part, part.get('score'))}, n = {n:,}, without a score: {without}",
-            lost,
+            f"{in_unit(part, part.get('score'))}, n = {count_of(part, 'n'):,}, without a score: "
+            f"{without}",
+            None if part.get("score") is not None else "no sample of it could be scored",
         )
-    for key, entry in (figures.get("reasons") or {}).items():
-        says = f"{int(number(entry.get('n'))):,} samples: {cut(str(entry.get('example', '')), 500)}"
-        why = missed.get(key.partition(":")[0], "")
-        case(f"samples {key}", says, why, "" if key.startswith("failed") else says)
+    for key, entry in reasons.items():
+        says = f"{count_of(entry, 'n'):,} samples: {cut(str(entry.get('example', '')), 500)}"
+        failure = missed.get(key.partition(":")[0])
+        case(f"samples {key}", says, failure, "" if key.startswith("failed") else says)
     for part in ("failed", "unscored"):
-        if part in missed and not any(key.startswith(part) for key in figures.get("reasons") or {}):
+        if part in missed and not any(key.startswith(part) for key in reasons):
             case(f"{part} samples", missed[part], missed[part])
-    case(
-        "finished",
-        "the run is finished" if run.finished else missed["finished"],
-        missed.get("finished", ""),
-    )
+    unfinished = missed.get("finished")
+    case("finished", unfinished or "the run is finished", unfinished)
     for name, kind in (("tests", "testcase"), ("failures", "failure"), ("skipped", "skipped")):
-        suite.set(name, str(sum(1 for _ in suite.iter(kind))))
+        suite.set(name, str(len(list(suite.iter(kind)))))
     suite.attrib |= {"errors": "0", "time": f"{number(figures.get('seconds')):.3f}"}
-    root = ElementTree.Element("testsuites")
-    root.append(suite)
     ElementTree.indent(root)
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n'
-        + ElementTree.tostring(root, encoding="unicode")
-        + "\n"
-    )
+    text = ElementTree.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'

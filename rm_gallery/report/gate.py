@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.core.utils.shown import number, percent, show, told_apart
+from rm_gallery.core.utils.shown import percent, show, told_apart
 from rm_gallery.gallery.benchmarks.figures import by_cause
 from rm_gallery.gallery.benchmarks.lead import OWN_UNIT, corrected_figure, in_unit, lead_figure
-from rm_gallery.report.run_figures import ends_of, missing_of, single_line
+from rm_gallery.report.run_figures import count_of, ends_of, missing_of, single_line
 from rm_gallery.study.compare import check_same, compare, left_out
 from rm_gallery.study.runs import OpenRun, open_run, run_folder
 from rm_gallery.study.source import Data
@@ -60,19 +60,16 @@ class QualityGate:
         they would fail whatever follows.
         """
         figures = reference.report
-        failed, unscored = int(number(figures.get("n_failed"))), _unscored(figures)
         for n, allowed, option in (
-            (failed, self.max_failures, "failures"),
-            (unscored, self.unscored_allowed, "unscored"),
+            (count_of(figures, "n_failed"), self.max_failures, "failures"),
+            (_unscored(figures), self.unscored_allowed, "unscored"),
         ):
             if n > allowed:
-                causes = by_cause(figures.get("missing") or {})
                 raise ConfigError(
                     f"{reference.folder} cannot be compared with: it has no score for {n:,} of its "
-                    f"{int(number(figures.get('n'))):,} rows{f' ({causes})' if causes else ''}, "
-                    f"and counted as right they would fail "
-                    "any run that follows it. Run the command that made it once more to judge "
-                    "them, name another run, or allow so "
+                    f"{count_of(figures, 'n'):,} rows{_causes(figures)}, and counted as right they "
+                    "would fail any run that follows it. Run the command that made it once more to "
+                    "judge them, name another run, or allow so "
                     f"many with --max-{option} {n} (max_{option}={n})."
                 )
 
@@ -81,11 +78,8 @@ class QualityGate:
         """Unscored samples that still pass."""
         if self.max_unscored is not None:
             return self.max_unscored
-        return (
-            0
-            if self.fail_under is not None or self.reference is not None or self.beats
-            else math.inf
-        )
+        held = self.fail_under is not None or self.reference is not None or self.beats
+        return 0 if held else math.inf
 
     def missed(
         self,
@@ -103,52 +97,43 @@ class QualityGate:
         reference. `say` hears which figure was held where that is a corrected one, and how the run
         compares where it passes.
         """
-        if figures.get("score") is None:
+        score = figures.get("score")
+        if score is None:
             yield "score", "no sample could be scored, so there is no score"
         else:
             yield from (("score", why) for why in self._score_misses(figures))
-        failed, unscored = int(number(figures.get("n_failed"))), _unscored(figures)
+        failed, unscored = count_of(figures, "n_failed"), _unscored(figures)
         if failed > self.max_failures:
-            yield "failed", f"{_samples(failed)} failed; {self.max_failures:,} may"
+            samples = "1 sample" if failed == 1 else f"{failed:,} samples"
+            yield "failed", f"{samples} failed; {self.max_failures:,} may"
         if unscored > self.unscored_allowed:
-            are = "is" if unscored == 1 else "are"
-            yield (
-                "unscored",
-                f"{_samples(unscored)} {are} unscored; {self.unscored_allowed:,} may be",
-            )
-        if (
-            say is not None
-            and (self.fail_under is not None or self.beats)
-            and (people := corrected_figure(figures))
-        ):
+            samples = "1 sample is" if unscored == 1 else f"{unscored:,} samples are"
+            yield "unscored", f"{samples} unscored; {self.unscored_allowed:,} may be"
+        held = self.fail_under is not None or self.beats
+        if say is not None and held and (people := corrected_figure(figures)):
             say(
                 f"held to the limits: {_figure_in_words(people, figures)}, and not the judge alone "
-                f"({in_unit(figures, figures.get('score'))})"
+                f"({in_unit(figures, score)})"
             )
-        if self.reference is not None and run is not None and figures.get("score") is not None:
+        if self.reference is not None and run is not None and score is not None:
             worse, sentence = held_against(run, self.reference)
             if worse:
                 yield "worse", sentence
             elif say is not None:
                 say(sentence)
         if not finished:
-            yield (
-                "finished",
-                single_line(str(figures.get("stopped") or "the run is not finished; continue it")),
-            )
+            stopped = figures.get("stopped") or "the run is not finished; continue it"
+            yield "finished", single_line(str(stopped))
 
     def _score_misses(self, figures: Mapping[str, Any]) -> Iterator[str]:
-        if (
-            self.fail_under is not None
-            and (why := under(figures, self.fail_under, self.surely)) is not None
-        ):
+        if self.fail_under is not None and (why := under(figures, self.fail_under, self.surely)):
             yield why
         baselines = {**(figures.get("baselines") or {}), "chance": figures.get("chance")}
         for name in self.beats:
             level = baselines.get(name)
             if level is None:
                 yield f"there is no baseline '{name}' for {figures.get('benchmark') or 'these data'} to be beaten"
-            elif (why := under(figures, level, strict=True)) is not None:
+            elif why := under(figures, level, strict=True):
                 yield f"{why}, which is the baseline '{name}'"
 
     @contextmanager
@@ -156,16 +141,18 @@ class QualityGate:
         """The run folder to judge into: the one given, or where runs are compared one that is gone
         in the end.
         """
+        self.check_other(run_dir, "--out is the run of --fail-if-worse-than")
+        with run_folder(run_dir, self.reference is not None) as folder:
+            yield folder
+
+    def check_other(self, run_dir: str | Path | None, what: str) -> None:
+        """Raise ConfigError, which begins with `what`, where the folder is that of the reference."""
         if (
             self.reference is not None
             and run_dir
             and Path(run_dir).resolve() == self.reference.folder.resolve()
         ):
-            raise ConfigError(
-                "--out is the run of --fail-if-worse-than; a run cannot be held against itself."
-            )
-        with run_folder(run_dir, self.reference is not None) as folder:
-            yield folder
+            raise ConfigError(f"{what}; a run cannot be held against itself.")
 
 
 def under(
@@ -184,12 +171,9 @@ def under(
             lies below the score.
         strict: whether it has to lie above the limit.
     """
-    judge_score, people = figures["score"], corrected_figure(figures)
-    score, ci95, missing = (
-        (people or figures)["score"],
-        (people or figures).get("ci95"),
-        missing_of(figures),
-    )
+    judge_score, people, missing = figures["score"], corrected_figure(figures), missing_of(figures)
+    lead = people or figures
+    score, ci95 = lead["score"], lead.get("ci95")
     # labels move the figure by as much, whatever the missing rows would have got
     worst, best = (end + (score - judge_score) for end in ends_of(figures))
     name = _by_labels(people, "the score")
@@ -198,50 +182,44 @@ def under(
         return None
     shown, digits = (show, 4) if figures.get("rule") in OWN_UNIT else (percent, 1)
     known = next((value for value in (score, worst, lower) if value < least), least)
+    sentence, at_worst = f"{name} {shown(score, digits)}", shown(worst, digits)
     figure, limit = (
         told_apart(known, least, shown, digits)
         if math.isfinite(known)
         else ("", shown(least, digits))
     )
     if known == least:
-        low = "" if worst == score else f" is {shown(worst, digits)} at worst and"
-        sentence = f"{name} {shown(score, digits)}{low} does not exceed {shown(least, digits)}"
+        low = "" if worst == score else f" is {at_worst} at worst and"
+        sentence += f"{low} does not exceed {shown(least, digits)}"
     elif known == score:
         chance = ci95 is not None and ci95[1] >= least
         word = "holds the limit, so chance may explain it" if chance else "is below it, too"
-        sentence = f"{name} {figure} is below {limit}" + (
-            "" if ci95 is None else f"; its 95 % interval {word}"
-        )
+        sentence = f"{name} {figure} is below {limit}"
+        sentence += "" if ci95 is None else f"; its 95 % interval {word}"
     elif known == lower and known != worst:
-        sentence = f"{name} {shown(score, digits)} has an interval from {figure}, below {limit}"
+        sentence += f" has an interval from {figure}, below {limit}"
     else:
         low = f"is {figure} at worst" if figure else "has no lower end known"
-        sentence = f"{name} {shown(score, digits)} {low}, below {limit}"
+        sentence += f" {low}, below {limit}"
     if people is not None:
         sentence += f"; the judge alone says {shown(judge_score, digits)}"
-    if not missing:
-        return sentence
+    if missing:
+        n = count_of(figures, "n")
+        sentence += f"; {missing:,} of {n:,} are missing{_causes(figures)}"
+        if math.isfinite(worst) and math.isfinite(best):
+            sentence += f", so it lies from {at_worst} to {shown(best, digits)}"
+    return sentence
+
+
+def _causes(figures: Mapping[str, Any]) -> str:
     causes = by_cause(figures.get("missing") or {})
-    known_ends = math.isfinite(worst) and math.isfinite(best)
-    ends = (
-        f", so it lies from {shown(worst, digits)} to {shown(best, digits)}" if known_ends else ""
-    )
-    return (
-        f"{sentence}; {missing:,} of {int(number(figures.get('n'))):,} are "
-        f"missing{f' ({causes})' if causes else ''}{ends}"
-    )
+    return f" ({causes})" if causes else ""
 
 
 def _unscored(figures: Mapping[str, Any]) -> int:
     """Unscored samples that the rule asks about."""
-    unscored, n, scored = (
-        int(number(figures.get(name))) for name in ("n_unscored", "n", "n_scored")
-    )
+    unscored, n, scored = (count_of(figures, name) for name in ("n_unscored", "n", "n_scored"))
     return unscored - max(0, n - scored - missing_of(figures))
-
-
-def _samples(n: int) -> str:
-    return "1 sample" if n == 1 else f"{n:,} samples"
 
 
 def check_fits(reference: OpenRun, data: Data) -> None:
@@ -269,13 +247,14 @@ def held_against(run: OpenRun, reference: OpenRun) -> tuple[bool, str]:
         check_same(reference, run)
         return _held_corrected(run, reference)
     comparison = compare(reference, run, examples=0)[0]
-    whole, name, n = comparison.whole, reference.folder.name, comparison.whole.paired.n
-    if whole.paired.interval is None:
+    whole, name, missing = comparison.whole, reference.folder.name, left_out(comparison)
+    difference, interval, n = whole.paired.difference or 0.0, whole.paired.interval, whole.paired.n
+    if interval is None:
         raise ConfigError(f"{run.folder.name} and {name} have no sample scored in both.")
-    missing, points = left_out(comparison), f"{100 * (whole.paired.difference or 0.0):+.1f}"
-    low, high = (100 * end for end in whole.at_worst or whole.paired.interval)
+    points = f"{100 * difference:+.1f}"
+    low, high = (100 * end for end in whole.at_worst or interval)
     if high < 0.0:
-        worst = whole.bounds.low if whole.bounds is not None else whole.paired.difference or 0.0
+        worst = difference if whole.bounds is None else whole.bounds.low
         least, _ = told_apart(-high, 0.0, lambda points, digits: f"{points:.{digits}f}", 1)
         digits = len(least.partition(".")[2])
         seen = f"; it is {points} where both have a score, {missing}" if missing else ""
@@ -284,16 +263,13 @@ def held_against(run: OpenRun, reference: OpenRun) -> tuple[bool, str]:
             f"points{' at worst' if missing else ''} (95 % interval {least} to {-low:.{digits}f}, "
             f"n={n}{seen})"
         )
-    low, high = (100 * end for end in whole.paired.interval)
-    other = (
-        f", {comparison.n_first_only} samples of {name} not compared"
-        if comparison.n_first_only
-        else ""
+    ends = " to ".join(f"{100 * end:+.1f}" for end in interval)
+    alone = comparison.n_first_only
+    other = f", {alone} samples of {name} not compared" if alone else ""
+    return False, (
+        f"not shown to be worse than {name}: {points} points (95 % interval {ends}, "
+        f"n={n}{other}{f', {missing}' if missing else ''})"
     )
-    interval = (
-        f"95 % interval {low:+.1f} to {high:+.1f}, n={n}{other}{f', {missing}' if missing else ''}"
-    )
-    return False, f"not shown to be worse than {name}: {points} points ({interval})"
 
 
 def _held_corrected(run: OpenRun, reference: OpenRun) -> tuple[bool, str]:
@@ -301,32 +277,26 @@ def _held_corrected(run: OpenRun, reference: OpenRun) -> tuple[bool, str]:
     people.
     """
     pair = []
-    for one, turn in ((run, -1), (reference, 1)):
+    for one, side in ((run, 0), (reference, 1)):
         figures, lead = one.report, lead_figure(one.report)
         if lead.get("score") is None or not lead.get("ci95"):
             raise ConfigError(f"{one.folder.name} has no figure with an interval to be compared.")
-        end = ends_of(figures)[0 if turn < 0 else 1] - figures["score"]
+        words = _figure_in_words(corrected_figure(figures), lead)
         pair.append(
-            (
-                lead["score"],
-                lead["score"] + end,
-                *lead["ci95"],
-                _figure_in_words(corrected_figure(figures), lead),
-            )
+            (lead["score"], *lead["ci95"], ends_of(figures)[side] - figures["score"], words)
         )
-    (own, own_worst, own_low, own_high, own_name), (other, other_best, low, high, name) = pair
-    difference, at_worst = own - other, own_worst - other_best
+    (own, own_low, own_high, down, own_words), (other, low, high, up, words) = pair
+    difference, name = own - other, reference.folder.name
     below, above = math.hypot(own - own_low, high - other), math.hypot(own_high - own, other - low)
-    sentence = f"{own_name}, against {name} of {reference.folder.name}"
     ends = " to ".join(
         in_unit(run.report, value) for value in (difference - below, difference + above)
     )
-    worse = at_worst + above < 0.0
-    if worse and (lost := sum(missing_of(one.report) for one in (run, reference))):
+    worse = (own + down) - (other + up) + above < 0.0
+    if worse and (lost := missing_of(run.report) + missing_of(reference.report)):
         ends += f", and at worst lower for {lost:,} rows without a score"
     return worse, (
-        f"{'' if worse else 'not shown to be '}worse than {reference.folder.name}: {sentence} "
-        f"(95 % interval of the difference {ends})"
+        f"{'' if worse else 'not shown to be '}worse than {name}: {own_words}, against {words} of "
+        f"{name} (95 % interval of the difference {ends})"
     )
 
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import chain, repeat, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +22,16 @@ from rm_gallery.core.utils.shown import cut, number, percent, visible
 from rm_gallery.gallery.benchmarks.lead import (
     COMPARED,
     OWN_UNIT,
-    between,
     in_unit,
     lead_figure,
     leads,
 )
 from rm_gallery.report import plots
 from rm_gallery.report.run_figures import (
+    answers_of,
+    count_of,
     duration,
+    figure_cells,
     figures_of,
     findings,
     further,
@@ -40,7 +41,7 @@ from rm_gallery.report.run_figures import (
     spent,
     title_of,
 )
-from rm_gallery.study.runs import OpenRun, SampleRow
+from rm_gallery.study.runs import OpenRun, SampleRow, without_empty
 from rm_gallery.study.summary import Summary, gap_of, tokens_of
 
 MAX_SAMPLES = 2_000
@@ -94,7 +95,7 @@ def _chosen_rows(run: OpenRun, summary: Summary) -> list[SampleRow]:
         kept = set(seeded_positions(summary.statuses["scored"], MAX_SAMPLES - lost, 0))
     asked = run.manifest.get("columns")
     columns = asked.get("answers") if isinstance(asked, dict) else None
-    met = {True: 0, False: 0}
+    met: Counter[bool] = Counter()
     for row in run.samples():
         place = met[scored := row.status == "scored"]
         met[scored] += 1
@@ -109,11 +110,8 @@ def names_of(row: SampleRow, columns: Any) -> list[str]:
     if not isinstance(columns, list) or not isinstance(places, list):
         return []
     fits = all(isinstance(place, int) and 0 <= place < len(columns) for place in places)
-    return (
-        [str(columns[place]) for place in places]
-        if fits and len(places) == len(row.answers)
-        else []
-    )
+    named = fits and len(places) == len(row.answers)
+    return [str(columns[place]) for place in places] if named else []
 
 
 def _shortened(row: SampleRow, columns: Any) -> SampleRow:
@@ -133,10 +131,8 @@ def _shortened(row: SampleRow, columns: Any) -> SampleRow:
 
 def _visible_text(text: Any, limit: int) -> str:
     """A text made visible and cut; what is far too long is cut before it is looked at."""
-    text = text if isinstance(text, str) else str(text)
-    if len(text) > 4 * limit:
-        text = cut(text, 2 * limit)
-    return cut(visible(text), limit)
+    text = str(text)
+    return cut(visible(cut(text, 2 * limit) if len(text) > 4 * limit else text), limit)
 
 
 def _reply_record(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,19 +160,23 @@ def _shown_place(place: Any) -> int | list[int] | None:
 def _sample_record(
     row: SampleRow, replies: Sequence[dict[str, Any]], limit: int, compared: bool
 ) -> dict[str, Any]:
-    lengths = (row.metadata or {}).get("lengths", ())
-    known = zip_longest(row.labels, row.scores, row.reasons)
-    answers = []
-    for text, length, (label, score, reason) in zip(
-        row.answers, lengths, chain(known, repeat((None,) * 3)), strict=False
-    ):
-        about = {
-            "label": label,
-            "score": _number_or_none(score),
-            "reason": reason and cut(reason, limit),
+    about = row.metadata or {}
+    answers = [
+        {
+            "text": cut(text, limit),
+            "length": length,
+            **without_empty(
+                {
+                    "label": label,
+                    "score": _number_or_none(score),
+                    "reason": reason and cut(reason, limit),
+                }
+            ),
         }
-        shown = {name: value for name, value in about.items() if value not in (None, "")}
-        answers.append({"text": cut(text, limit), "length": length, **shown})
+        for length, (text, label, score, reason) in zip(
+            about.get("lengths", ()), answers_of(row), strict=False
+        )
+    ]
     record: dict[str, Any] = {
         "id": _visible_text(row.id, 200),
         "subset": _visible_text(row.subset, 200),
@@ -185,7 +185,7 @@ def _sample_record(
         "gap": _number_or_none(gap_of(row)),
         "prompt": _visible_text(row.prompt, limit),
         "answers": answers,
-        "names": [_visible_text(name, 100) for name in (row.metadata or {}).get("names", ())],
+        "names": [_visible_text(name, 100) for name in about.get("names", ())],
         "verdicts": [list(verdict) for verdict in row.verdicts],
         "steps": [
             [
@@ -202,7 +202,7 @@ def _sample_record(
             for reply in replies[:24]
         ],
     }
-    return {name: value for name, value in record.items() if value not in (None, [], "", ())}
+    return without_empty(record)
 
 
 def _label(label: Any) -> str:
@@ -255,14 +255,13 @@ def render_page(
     figures = figures_of(run, summary)
     first = lead_figure(figures)
     style, script = _own_files()
+    brief = most is not None
     data, limit, shown = (
-        ("", 0, 0)
-        if most is not None
-        else table_data(run, summary, figures.get("rule") == COMPARED)
+        ("", 0, 0) if brief else table_data(run, summary, figures.get("rule") == COMPARED)
     )
     subsets = list((figures.get("by_subset") or {}).items())
     notes = [
-        (level, _kept_together(visible(cut(text, 4_000 if most is None else 400))))
+        (level, _kept_together(visible(cut(text, 400 if brief else 4_000))))
         for level, text in findings(run, figures, summary)
     ]
     reasons = [
@@ -271,7 +270,7 @@ def render_page(
     ]
     listed = MAX_SUBSETS if most is None else most
     return environment.get_template("page.jinja2").render(
-        brief=most is not None,
+        brief=brief,
         title=single_line(title or title_of(figures, run.folder.name))[:200],
         leads=[(kind, _kept_together(visible(text))) for kind, text in leads(figures)],
         corrected=first is not figures,
@@ -293,14 +292,13 @@ def render_page(
             (visible(name), visible(value)) for name, value in further(figures.get("extra") or {})
         ][:MAX_SUBSETS],
         subsets=[
-            _subset_row(cut(name, 200 if most is None else 60), part)
-            for name, part in subsets[:listed]
+            _subset_row(cut(name, 60 if brief else 200), part) for name, part in subsets[:listed]
         ],
         has_baselines=any(
             (part.get("baselines") or part.get("chance") is not None) for _, part in subsets
         ),
         more_subsets=max(0, len(subsets) - listed),
-        plots=[plot for plot in plots.all_plots(summary) if plot is not None],
+        plots=list(filter(None, plots.all_plots(summary))),
         spent=spent(run, figures, summary),
         latency=_latency(summary),
         reasons=reasons[:most],
@@ -321,10 +319,7 @@ def _kept_together(text: str) -> str:
 @cache
 def _own_files() -> tuple[str, str]:
     """The page's style sheet and its script."""
-    style, script = (
-        (_FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js")
-    )
-    return style, script
+    return (_FILES / "page.css").read_text("utf-8"), (_FILES / "page.js").read_text("utf-8")
 
 
 @cache
@@ -346,23 +341,19 @@ def page_policy() -> str:
 
 
 def _gauge(figures: Mapping[str, Any]) -> str:
-    return plots.gauge(
-        figures.get("score"),
-        figures.get("ci95"),
-        [(name, value) for name, value, _ in _marks(figures)],
-    )
+    marks = [(name, value) for name, value, _ in _marks(figures)]
+    return plots.gauge(figures.get("score"), figures.get("ci95"), marks)
 
 
 def _marks(figures: Mapping[str, Any]) -> list[tuple[str, float, str]]:
     """What the score is held against: name of its mark, value, and the words for it."""
-    baselines = figures.get("baselines") or {}
-    compared = figures.get("rule") == COMPARED
-    marks = [("chance", figures.get("chance"), "an even match" if compared else "guessing")]
-    marks += [(name, baselines.get(name), f"{name} answer") for name in ("longest", "shortest")]
+    guessing = "an even match" if figures.get("rule") == COMPARED else "guessing"
+    words = {"chance": guessing, "longest": "longest answer", "shortest": "shortest answer"}
+    values = {**(figures.get("baselines") or {}), "chance": figures.get("chance")}
     return [
-        (name, value, f"{words} {percent(value)}")
-        for name, value, words in marks
-        if isinstance(value, (int, float))
+        (name, value, f"{word} {percent(value)}")
+        for name, word in words.items()
+        if isinstance(value := values.get(name), (int, float))
     ]
 
 
@@ -377,12 +368,10 @@ def _facts(run: OpenRun, figures: Mapping[str, Any]) -> Iterator[tuple[str, Any]
 
 def _subset_row(name: str, part: Mapping[str, Any]) -> dict[str, Any]:
     marks = {kind: value for kind, value, _ in _marks(part)}
+    cells = zip(("score", "interval", "n", "lost"), figure_cells(part), strict=True)
     return {
         "name": single_line(name)[:200],
-        "score": in_unit(part, part.get("score")),
-        "interval": between(part) or "–",
-        "n": f"{int(number(part.get('n'))):,}",
-        "lost": ", ".join(lost_of(part)) or "0",
+        **dict(cells),
         "marks": " · ".join(
             percent(marks.get(kind)).removesuffix(" %")
             for kind in ("chance", "longest", "shortest")
@@ -398,20 +387,20 @@ def _reason(key: str, entry: Any) -> tuple[str, str, str, str]:
     return (
         status,
         visible(reason),
-        f"{int(number(known.get('n'))):,}",
+        f"{count_of(known, 'n'):,}",
         cut(visible(str(known.get("example", ""))), 600),
     )
 
 
 def _latency(summary: Summary) -> str:
     seconds = sorted(summary.calls.seconds)
-    if not seconds:
+    n = len(seconds)
+    if not n:
         return ""
-    at = [
-        duration(seconds[min(len(seconds) - 1, int(share * len(seconds)))])
-        for share in (0.5, 0.95, 0.99)
-    ]
+    half, most, nearly_all = (
+        duration(seconds[min(n - 1, int(share * n))]) for share in (0.5, 0.95, 0.99)
+    )
     return (
-        f"half of the replies within {at[0]}, 95 % within {at[1]}, 99 % within {at[2]} (n = "
-        f"{len(seconds):,})"
+        f"half of the replies within {half}, 95 % within {most}, 99 % within {nearly_all} (n = "
+        f"{n:,})"
     )

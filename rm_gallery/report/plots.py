@@ -8,10 +8,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html import escape
-from typing import TYPE_CHECKING
+from itertools import pairwise
 
-from rm_gallery.core.stats import Numbers
+from rm_gallery.core.stats import Floats, Numbers, np
 from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.core.stats.ranking import BestOf
+from rm_gallery.core.stats.validation import HeldOut
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.shown import percent, show
 from rm_gallery.core.utils.svg import (
@@ -41,14 +43,6 @@ from rm_gallery.study.summary import (
     mean,
 )
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from rm_gallery.core.stats.ranking import BestOf
-    from rm_gallery.core.stats.validation import HeldOut
-
-
 BASE, END = HEIGHT - BOTTOM, WIDTH - RIGHT
 """Where the axes of a plot end, below and on the right."""
 MAX_MARKS = 500
@@ -60,39 +54,37 @@ MOST_BARS = 24
 # -- distributions ---------------------------------------------------------------------------------
 
 
-def _clipped(values: Numbers) -> tuple[NDArray[np.float64], float, float]:
-    """Values, and a range for drawing them in which a few far ones do not flatten the others."""
-    import numpy as np
+def _array(values: Numbers) -> Floats:
+    return np.clip(np.asarray(values, dtype=np.float64), -HUGE, HUGE)
 
-    array = _array(values)
-    low, high = float(array.min()), float(array.max())
-    inner_low, inner_high = (float(value) for value in np.quantile(array, (0.01, 0.99)))
+
+def _drawn_range(values: Floats) -> tuple[float, float]:
+    """A range for drawing values in which a few far ones do not flatten the others."""
+    low, inner_low, inner_high, high = np.quantile(values, (0, 0.01, 0.99, 1)).tolist()
     spread = inner_high - inner_low
     if spread > 0 and high - low > 2 * spread:
-        low, high = max(low, inner_low - spread / 4), min(high, inner_high + spread / 4)
-    return array, low, high
+        return max(low, inner_low - spread / 4), min(high, inner_high + spread / 4)
+    return low, high
 
 
-def _edges(values: NDArray[np.float64], low: float, high: float, zero: bool) -> NDArray[np.float64]:
+def _edges(values: Floats, zero: bool) -> list[float]:
     """Edges of the bars: around each value where there are few, else of equal width, with one at 0
     where `zero`.
     """
-    import numpy as np
-
+    low, high = _drawn_range(values)
     different = np.unique(np.clip(values, low, high))
+    if len(different) == 1:
+        step = max(1.0, abs(low)) / 4
+        return [low + (k - 2.5) * step for k in range(6)]
     if len(different) <= DISCRETE:
-        if len(different) == 1:
-            step = max(1.0, abs(float(different[0]))) / 4
-            return np.array([float(different[0]) + (k - 2.5) * step for k in range(6)])
         half = float(np.diff(different).min()) / 2
         if half > 0 and (high - low) / half <= 4 * MOST_BARS:
-            return np.arange(low - half, high + 2 * half, 2 * half, dtype=np.float64)
+            return np.arange(low - half, high + 2 * half, 2 * half).tolist()
     count = min(MOST_BARS, max(6, math.ceil(math.sqrt(len(values)))))
     width = (high - low) / count
     if zero and low < 0 < high:
-        below = math.ceil(-low / width)
-        return np.array([k * width for k in range(-below, math.ceil(high / width) + 1)])
-    return np.linspace(low, high, count + 1, dtype=np.float64)
+        return [k * width for k in range(-math.ceil(-low / width), math.ceil(high / width) + 1)]
+    return list(map(float, np.linspace(low, high, count + 1)))
 
 
 def distributions(
@@ -112,68 +104,50 @@ def distributions(
         x_label: what the values are, with unit.
         counted: what one value belongs to.
     """
-    import numpy as np
-
-    shown = [(label, style, values) for label, style, values in groups if len(values)][:2]
+    shown = [(label, style, _array(values)) for label, style, values in groups if len(values)][:2]
     if not shown:
         return None
-    everything, low, high = _clipped(
-        np.concatenate([np.asarray(values, dtype=np.float64) for _, _, values in shown])
-    )
-    edges = _edges(everything, low, high, zero=counted == "samples")
-    counts = [
-        np.histogram(np.clip(_array(values), edges[0], edges[-1]), edges)[0]
-        for _, _, values in shown
+    signed, everything = counted == "samples", np.concatenate([values for _, _, values in shown])
+    edges = _edges(everything, signed)
+    first, last = edges[0], edges[-1]
+    counts: list[list[int]] = [
+        np.histogram(np.clip(values, first, last), edges)[0].tolist() for _, _, values in shown
     ]
     both = len(shown) == 2  # of different size, so that shares are drawn
     parts = [len(values) if both else 1 for _, _, values in shown]
-    bottom = -float(counts[1].max()) / parts[1] if both else 0.0
-    x = Axis(float(edges[0]), float(edges[-1]), LEFT, END, 6)
-    y = Axis(bottom * 1.15, float(counts[0].max()) / parts[0] * 1.15, BASE, TOP, 5)
+    bottom = -max(counts[1]) / parts[1] if both else 0.0
+    x = Axis(first, last, LEFT, END, 6)
+    y = Axis(bottom * 1.15, max(counts[0]) / parts[0] * 1.15, BASE, TOP, 5)
     if not both:
         y.ticks = [tick for tick in y.ticks if tick == int(tick)]
-    body, names = (
-        [frame(x, y, x_label, f"share of the {counted}" if both else counted, y_percent=both)],
-        list[str](),
-    )
+    body = [frame(x, y, x_label, f"share of the {counted}" if both else counted, y_percent=both)]
+    names, bins = [], list(pairwise(edges))
     for turn, (label, style, values), per_bin, size in zip(
         (1, -1), shown, counts, parts, strict=False
     ):
-        for k, count in enumerate(per_bin):
-            if count:
-                css = style if style != "signed" else _side(float(edges[k]), float(edges[k + 1]))
-                end = y.at(turn * int(count) / size)
-                body.append(_bar(x.at(edges[k]), x.at(edges[k + 1]), y.at(0), end, css, int(count)))
-        if both:
-            at = TOP - 8 if turn > 0 else BASE - 6
-            names.append(
-                text(f"name {style}-text", END, at, f"{label} (n = {len(values):,})", "end")
-            )
-    body += names
-    if edges[0] < 0 < edges[-1] and counted == "samples":
+        for (low, high), count in zip(bins, per_bin, strict=True):
+            side = "good" if low >= -1e-12 else "bad" if high <= 1e-12 else "tie"
+            css, end = side if style == "signed" else style, y.at(turn * count / size)
+            body += [_bar(x.at(low), x.at(high), y.at(0), end, css, count)] if count else []
+        at = TOP - 8 if turn > 0 else BASE - 6
+        names.append(text(f"name {style}-text", END, at, f"{label} (n = {len(values):,})", "end"))
+    body += names if both else []
+    if first < 0 < last and signed:
         body.append(line("zero", x.at(0), x.at(0), TOP, BASE))
     body.append(line("axis", LEFT, END, y.at(0)))
-    beyond = int(((everything < edges[0]) | (everything > edges[-1])).sum())
+    beyond = int(((everything < first) | (everything > last)).sum())
     says = "; ".join(
-        f"{label}: n = {len(v):,}, median {show(float(np.median(_array(v))))}"
-        for label, _, v in shown
+        f"{label}: n = {len(values):,}, median {show(float(np.median(values)))}"
+        for label, _, values in shown
     )
     says += (
         f". {beyond:,} values lie beyond the axis and are in the outermost bars." if beyond else "."
     )
-    ends = [f"{show(low)} to {show(high)}" for low, high in zip(edges[:-1], edges[1:], strict=True)]
-    rows = [(name, *(f"{int(per_bin[k]):,}" for per_bin in counts)) for k, name in enumerate(ends)]
+    rows = (
+        (f"{show(low)} to {show(high)}", *(f"{count:,}" for count in in_bin))
+        for (low, high), *in_bin in zip(bins, *counts, strict=True)
+    )
     return plot(name, title, body, says, (x_label, *(label for label, _, _ in shown)), rows)
-
-
-def _side(low: float, high: float) -> str:
-    return "good" if low >= -1e-12 else "bad" if high <= 1e-12 else "tie"
-
-
-def _array(values: Numbers) -> NDArray[np.float64]:
-    import numpy as np
-
-    return np.clip(np.asarray(values, dtype=np.float64), -HUGE, HUGE)
 
 
 def _bar(left: float, right: float, base: float, end: float, css: str, count: int) -> str:
@@ -201,58 +175,46 @@ def reliability(bins: Sequence[Bin], fair: float, fitted: HeldOut | None = None)
     n = sum(gap_bin.share.n for gap_bin in bins)
     if not n:
         return None
-    title = "Is a larger gap more often right?"
     x = Axis(0.0, bins[-1].x * 1.05 or 1.0, LEFT, END, 5)
     y = Axis(0.0, 1.0, BASE, TOP, 5)
     body = [frame(x, y, "size of the score gap", "highest score is right", y_percent=True)]
     at = END - 96
     body += [line("chance", LEFT, END, y.at(fair)), line("chance", at - 24, at - 4, 10)]
     body.append(text("tick", at, 14, f"guessing {percent(fair)}"))
-    if fitted:
-        places = [x.high * k / 60 for k in range(61)]
-        body.append(
-            polyline(
-                "fit",
-                (
-                    (x.at(a), y.at(float(b)))
-                    for a, b in zip(places, fitted.map(places), strict=True)
-                ),
-            )
-        )
-    points = [(x.at(b.x), b.share.value or 0.0, b.share.ci95, _share_text(b.share)) for b in bins]
-    body += _curve(y, points)
     says = (
         f"n = {n:,} samples with a gap, {len(bins)} bins of about equal size, from the smallest "
         f"gaps ({percent(bins[0].share.value)} right) to the largest "
         f"({percent(bins[-1].share.value)} right); bars are 95 % intervals."
     )
     if fitted:
-        ece, by_chance = (
-            percent(fitted.calibration.ece),
-            percent(fitted.calibration.ece_by_chance),
-        )
+        places = [x.high * k / 60 for k in range(61)]
+        fit = zip(map(x.at, places), map(y.at, map(float, fitted.map(places))), strict=True)
+        body.append(polyline("fit", fit))
+        errors = fitted.calibration
         says += (
             f" The green curve is logistic, fitted on half of the prompts; on the other half its "
-            f"expected calibration error is {ece} (up to {by_chance} would be chance)."
+            f"expected calibration error is {percent(errors.ece)} (up to "
+            f"{percent(errors.ece_by_chance)} would be chance)."
         )
+    points = [(x.at(b.x), b.share.value or 0.0, b.share.ci95, _share_text(b.share)) for b in bins]
+    body += _curve(y, points)
     rows = (
         (f"{show(b.low)} to {show(b.high)}", _share_text(b.share), _interval_text(b.share.ci95))
         for b in bins
     )
-    return plot(
-        "reliability", title, body, says, ("gap", "highest score is right", "95 % interval"), rows
-    )
+    columns = ("gap", "highest score is right", "95 % interval")
+    return plot("reliability", "Is a larger gap more often right?", body, says, columns, rows)
 
 
-def _legend(entries: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _legend(names: Sequence[str]) -> Iterator[str]:
     at = LEFT + 6
-    for name, style in entries:
-        if style == "line":
+    for name in names:
+        if name == "mean":
             yield line("curve strong", at, at + 14, 10)
-        elif style == "rejected":
+        elif name == "rejected":
             yield f'<path class="rejected" d="M{at + 3} 10l4-4 4 4-4 4z"/>'
         else:
-            yield f'<circle class="{style}" cx="{at + 7}" cy="10" r="4"/>'
+            yield f'<circle class="{name}" cx="{at + 7}" cy="10" r="4"/>'
         yield text("tick", at + 18, 14, name)
         at += 34 + 7 * len(name)
 
@@ -275,7 +237,6 @@ def best_of_n(curve: Sequence[BestOf], drawn: int) -> Plot | None:
     """
     if len(curve) < 2:
         return None
-    title = "Best of n by this reward"
     x = Axis(1.0, float(curve[-1].n), LEFT + 10, END - 10)
     y = Axis(0.0, 1.0, BASE, TOP, 5)
     names = [(float(point.n), str(point.n)) for point in curve]
@@ -292,14 +253,8 @@ def best_of_n(curve: Sequence[BestOf], drawn: int) -> Plot | None:
         f"picking the best of {last.n} by score in {percent(last.value)}; bars are 95 % intervals."
     )
     rows = ((str(b.n), percent(b.value), _interval_text(b.ci95), percent(b.oracle)) for b in curve)
-    return plot(
-        "best-of-n",
-        title,
-        body,
-        says,
-        ("n", "pick is chosen", "95 % interval", "a chosen one is there"),
-        rows,
-    )
+    columns = ("n", "pick is chosen", "95 % interval", "a chosen one is there")
+    return plot("best-of-n", "Best of n by this reward", body, says, columns, rows)
 
 
 # -- shares ----------------------------------------------------------------------------------------
@@ -318,16 +273,18 @@ def shares(
 
     def body() -> Iterator[str]:
         for tick in x.ticks:
-            yield line("grid", x.at(tick), x.at(tick), TOP - 8, height - BOTTOM)
-            yield text("tick", x.at(tick), height - BOTTOM + 16, f"{100 * tick:.0f} %", "middle")
+            at = x.at(tick)
+            yield line("grid", at, at, TOP - 8, height - BOTTOM)
+            yield text("tick", at, height - BOTTOM + 16, f"{100 * tick:.0f} %", "middle")
         for y, (label, share, fair) in zip(range(TOP, height, row), known, strict=False):
             value = share.value or 0.0
-            low, high = share.ci95 or (value, value)
+            low, high = map(x.at, share.ci95 or (value, value))
+            end = x.at(value)
             yield text("tick", left - 8, y + 12, label, "end")
-            width = max(0.8, x.at(value) - left)
+            width = max(0.8, end - left)
             yield f'<rect class="bar" x="{left}" y="{y}" width="{width:.1f}" height="16"/>'
-            yield line("error", x.at(low), x.at(high), y + 8)
-            yield text("tick", max(x.at(high), x.at(value)) + 5, y + 12, f"{100 * value:.0f} %")
+            yield line("error", low, high, y + 8)
+            yield text("tick", max(high, end) + 5, y + 12, f"{100 * value:.0f} %")
             yield text("small", left - 8, y + 24, f"n = {share.n:,}", "end")
             if fair is not None:
                 yield line("chance", x.at(fair), x.at(fair), y - 4, y + 20)
@@ -351,7 +308,8 @@ def gauge(
     parts = [line("track", 0, "100%", "50%")]
     for name, value in marks:
         if value is not None:
-            parts.append(line(f"mark-{escape(name)}", _across(value), _across(value), "12%", "88%"))
+            at = _across(value)
+            parts.append(line(f"mark-{escape(name)}", at, at, "12%", "88%"))
     if score is not None:
         if ci95 is not None:
             parts.append(line("interval", _across(ci95[0]), _across(ci95[1]), "50%"))
@@ -381,9 +339,9 @@ def all_plots(summary: Summary) -> list[Plot | None]:
         (name, style, summary.step_scores[name])
         for name, style in zip(STEP_LABELS, LABELS, strict=True)
     ]
-    title = (
-        "Scores, chosen against rejected" if len(groups[0][2]) and len(groups[1][2]) else "Scores"
-    )
+    both = all(len(scores) for _, _, scores in groups[:2])
+    title = "Scores, chosen against rejected" if both else "Scores"
+    times = [("replies", "unlabelled", summary.calls.seconds)]
     return [
         distributions("scores", title, groups, "score (higher is better)"),
         distributions("steps", "Scores of single steps", steps, "score of a step", "steps"),
@@ -393,32 +351,19 @@ def all_plots(summary: Summary) -> list[Plot | None]:
         _length_plot(summary),
         _pair_plot(summary),
         *(_list_plot(n, summary) for n in sorted(summary.positions.lists)),
-        distributions(
-            "latency",
-            "Time to a reply",
-            [("replies", "unlabelled", summary.calls.seconds)],
-            "seconds",
-            "replies",
-        ),
+        distributions("latency", "Time to a reply", times, "seconds", "replies"),
     ]
 
 
 def _gap_plot(summary: Summary) -> Plot | None:
     title = "Score gap, best chosen minus best rejected"
-    plot = distributions(
-        "gaps",
-        title,
-        [("samples", "signed", summary.gaps)],
-        "score gap (right of 0: in order)",
-        "samples",
-    )
+    groups = [("samples", "signed", summary.gaps)]
+    plot = distributions("gaps", title, groups, "score gap (right of 0: in order)", "samples")
     if plot is None:
         return None
-    right = summary.ordering()
-    ties = summary.gaps.count(0.0)
     says = (
-        f"{percent(right.value)} in the right order, ties counting half; {ties:,} of them equal. "
-        f"{plot.says}"
+        f"{percent(summary.ordering().value)} in the right order, ties counting half; "
+        f"{summary.gaps.count(0.0):,} of them equal. {plot.says}"
     )
     return replace(plot, says=says)
 
@@ -431,13 +376,11 @@ def _length_plot(summary: Summary) -> Plot | None:
     if not len(answers):
         return None
     drawn = [answers[place] for place in seeded_positions(len(answers), MAX_MARKS, 0)]
-    scores, sizes = _array(answers.scores), _array(answers.lengths)
-    means = [(b.x, b.share.k / b.share.n, b.share.n) for b in binned(sizes, scores)]
-    rho, longer, chosen = (
-        summary.length_correlation(),
-        summary.longer.share,
-        summary.longer_chosen.share,
-    )
+    means = [
+        (b.x, b.share.k / b.share.n, b.share.n)
+        for b in binned(_array(answers.lengths), _array(answers.scores))
+    ]
+    rho, longer = summary.length_correlation(), summary.longer.share
     says = (
         f"n = {len(answers):,} "
         f"answers{f', {len(drawn)} of them drawn' if len(drawn) < len(answers) else ''}. "
@@ -450,13 +393,13 @@ def _length_plot(summary: Summary) -> Plot | None:
     if longer.n:
         says += (
             f" Where the lengths of a chosen and a rejected answer differ, the longer one scores "
-            f"higher in {percent(longer.value)} and is the chosen one in {percent(chosen.value)} "
-            f"of {longer.n:,} pairs."
+            f"higher in {percent(longer.value)} and is the chosen one in "
+            f"{percent(summary.longer_chosen.share.value)} of {longer.n:,} pairs."
         )
-    _, low, high = _clipped([answer.score for answer in drawn])
-    lengths = [math.log10(max(1, answer.length)) for answer in drawn]
+    low, high = _drawn_range(_array([answer.score for answer in drawn]))
+    margin, lengths = (high - low) * 0.04, [math.log10(max(1, length)) for length, *_ in drawn]
     x = Axis(min(lengths), max(lengths), LEFT + 6, END - 6, 5)
-    y = Axis(low - (high - low) * 0.04, high + (high - low) * 0.04, BASE, TOP, 5)
+    y = Axis(low - margin, high + margin, BASE, TOP, 5)
     round_ones = [
         (math.log10(n), f"{n:,}") for power in range(8) for n in (10**power, 3 * 10**power)
     ]
@@ -466,17 +409,14 @@ def _length_plot(summary: Summary) -> Plot | None:
     body = [frame(x, y, "answer length in characters (log scale)", "score", names)]
     for length, (_, score, label) in zip(lengths, drawn, strict=True):
         a, b = x.at(length), y.at(score)
-        if label == "rejected":
-            body.append(f'<path class="rejected mark" d="M{a - 3} {b}l3-3 3 3-3 3z"/>')
-        else:
-            body.append(f'<circle class="{label} mark" cx="{a}" cy="{b}" r="2.6"/>')
-    body.append(
-        polyline(
-            "curve strong", ((x.at(math.log10(max(1.0, n))), y.at(score)) for n, score, _ in means)
+        body.append(
+            f'<path class="rejected mark" d="M{a - 3} {b}l3-3 3 3-3 3z"/>'
+            if label == "rejected"
+            else f'<circle class="{label} mark" cx="{a}" cy="{b}" r="2.6"/>'
         )
-    )
-    labels = sorted({answer.label for answer in drawn})
-    body += _legend([*((label, label) for label in labels), ("mean", "line")])
+    line_of = ((x.at(math.log10(max(1.0, n))), y.at(score)) for n, score, _ in means)
+    body += [polyline("curve strong", line_of)]
+    body += _legend([*sorted({answer.label for answer in drawn}), "mean"])
     rows = ((f"{length:,.0f}", show(score), f"{n:,}") for length, score, n in means)
     columns = ("mean length (characters)", "mean score", "answers")
     return plot("length", "Answer length against score", body, says, columns, rows)
@@ -491,12 +431,8 @@ def _pair_plot(summary: Summary) -> Plot | None:
         (f"shown {place} wins", games.share(place, usable), fair) for place in ("first", "second")
     ]
     parts += [("tie", games.share("tie", usable), None)] if ties else []
-    kinds = [
-        ("same in both orders", "same"),
-        ("winner flips", "flipped"),
-        ("tie in one order", "tie"),
-    ]
-    parts += [(name, pairs.share(kind), None) for name, kind in kinds if len(pairs)]
+    kinds = {"same in both orders": "same", "winner flips": "flipped", "tie in one order": "tie"}
+    parts += [(name, pairs.share(kind), None) for name, kind in kinds.items()]
     says = (
         f"n = {n:,} verdicts on pairs, {len(pairs):,} pairs in both orders. The dashed line is "
         f"where a fair judge would be."

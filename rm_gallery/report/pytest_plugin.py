@@ -56,8 +56,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     ]
     if lines:
         terminalreporter.section("reward gates")
-        for line in lines:
-            terminalreporter.line(line)
+        terminalreporter.line("\n".join(lines))
 
 
 class RewardGate:
@@ -68,11 +67,10 @@ class RewardGate:
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         self._node: pytest.Item = request.node
-        marker = self._node.get_closest_marker(NAME)
-        self._given: dict[str, Any] = {} if marker is None else dict(marker.kwargs)
-        self._given.update(
-            zip(("reward", "data"), () if marker is None else marker.args, strict=False)
-        )
+        self._given: dict[str, Any] = {}
+        if (marker := self._node.get_closest_marker(NAME)) is not None:
+            named = dict(zip(("reward", "data"), marker.args, strict=False))
+            self._given = {**marker.kwargs, **named}
         self.marked, self.asked = marker is not None, 0
 
     def __call__(
@@ -136,35 +134,37 @@ class RewardGate:
 
     def _hold_to_limits(self, asked: dict[str, Any], wanted: dict[str, Any]) -> Report:
         from rm_gallery.core.utils.errors import ConfigError
+        from rm_gallery.report.gate import check_fits
         from rm_gallery.study.benchmark import evaluate
-        from rm_gallery.study.runs import run_folder
+        from rm_gallery.study.runs import open_run, run_folder
+        from rm_gallery.study.source import Source
 
         _check_arguments(asked, wanted)
         asked["data"] = self._path(asked["data"])
-        if wanted["not_worse_than"] is not None:
-            wanted["not_worse_than"] = self._path(wanted["not_worse_than"])
-            _check_reference(asked, wanted)
-        with run_folder(
-            asked.pop("run_dir", None) or None, wanted["not_worse_than"] is not None
-        ) as folder:
-            asked["run_dir"] = folder
-            report = evaluate(
-                asked.pop("reward"),
-                asked.pop("data"),
-                asked.pop("benchmark", None),
-                **{"progress": False, **asked},
-            )
-            problems = _problems(report, wanted, folder)
-        line = f"{self._node.nodeid}: {report.reward} {_figure_text(report)}{_threshold(wanted)}"
+        wanted["not_worse_than"] = self._path(wanted["not_worse_than"])
+        gate, run_dir = _gate(wanted), asked.pop("run_dir", None) or None
+        gate.check_other(run_dir, "run_dir is the run of not_worse_than")
+        if gate.reference is not None:  # before anything is paid
+            if isinstance(asked["data"], Iterator):
+                asked["data"] = list(asked["data"])
+            how = {name: asked[name] for name in Source.__dataclass_fields__ if name in asked}
+            check_fits(gate.reference, Source(**how).open())
+        with run_folder(run_dir, gate.reference is not None) as folder:
+            report = evaluate(**{"progress": False, **asked, "run_dir": folder})
+            figures = report.to_dict()
+            run = None if gate.reference is None or folder is None else open_run(folder)
+            missed = gate.missed(figures, finished=not report.n_stopped, run=run)
+            problems = [f"{why}." for _, why in missed]
+        if problems and report.reasons:
+            reasons = (f"{entry['n']} {why}" for why, entry in list(report.reasons.items())[:3])
+            problems.append(f"without a score: {'; '.join(reasons)}.")
+        figure = f"{report.reward} {_figure_text(report)}"
+        line = f"{self._node.nodeid}: {figure}{_threshold(wanted)}"
         self._node.user_properties.append((NAME, f"{'FAILED' if problems else 'passed'} {line}"))
-        figures = report.to_dict()
         for name in ("score", "ci95", "n", "n_scored"):
             self._node.user_properties.append((f"{NAME}.{name}", figures[name]))
         if problems:
-            pytest.fail(
-                "\n".join([f"{report.reward} {_figure_text(report)}", *problems, "", str(report)]),
-                pytrace=False,
-            )
+            pytest.fail("\n".join([figure, *problems, "", str(report)]), pytrace=False)
         if report.score is None:
             raise ConfigError(
                 f"{report.reward} scored nothing, so there is no figure to hold it to."
@@ -214,53 +214,15 @@ def _gate(wanted: dict[str, Any]) -> QualityGate:
     """The gate; ConfigError for a limit or an earlier run that is none."""
     from rm_gallery.report.gate import QualityGate, reference_run
 
-    failures, unscored, before = (
-        wanted["max_failures"] or 0,
-        wanted["max_unscored"],
-        wanted["not_worse_than"],
-    )
+    failures, before = wanted["max_failures"] or 0, wanted["not_worse_than"]
     return QualityGate(
         wanted["at_least"],
         failures,
-        failures if unscored is None else unscored,
+        failures if wanted["max_unscored"] is None else wanted["max_unscored"],
         None if before is None else reference_run(before, "not_worse_than"),
         wanted["beats"],
         bool(wanted["surely"]),
     )
-
-
-def _problems(report: Report, wanted: dict[str, Any], run_dir: Any) -> list[str]:
-    from rm_gallery.study.runs import open_run
-
-    run = None if wanted["not_worse_than"] is None else open_run(run_dir)
-    problems = [
-        f"{why}."
-        for _, why in _gate(wanted).missed(report.to_dict(), finished=not report.n_stopped, run=run)
-    ]
-    if problems and report.reasons:
-        reasons = (f"{entry['n']} {why}" for why, entry in list(report.reasons.items())[:3])
-        problems.append(f"without a score: {'; '.join(reasons)}.")
-    return problems
-
-
-def _check_reference(asked: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Raise ConfigError, before anything is paid, where the earlier run is none, or one of other
-    data or another rule.
-    """
-    from rm_gallery.core.utils.errors import ConfigError
-    from rm_gallery.report.gate import check_fits
-    from rm_gallery.study.source import Source
-
-    reference = _gate(wanted).reference
-    assert reference is not None
-    if asked.get("run_dir") and Path(asked["run_dir"]).resolve() == reference.folder.resolve():
-        raise ConfigError(
-            "run_dir is the run of not_worse_than; a run cannot be held against itself."
-        )
-    if isinstance(asked["data"], Iterator):
-        asked["data"] = list(asked["data"])
-    how = {name: asked[name] for name in Source.__dataclass_fields__ if name in asked}
-    check_fits(reference, Source(**how).open())
 
 
 def _figure_text(report: Report) -> str:

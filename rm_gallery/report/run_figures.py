@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, repeat, zip_longest
 from typing import Any
 
 from rm_gallery.core.stats.constant import Constancy
@@ -15,7 +16,7 @@ from rm_gallery.core.stats.intervals import Interval, shown_side, wilson_interva
 from rm_gallery.core.utils.shown import number, percent, show, visible
 from rm_gallery.gallery.benchmarks.figures import RULES, by_cause
 from rm_gallery.gallery.benchmarks.lead import COMPARED, between, in_unit, may_praise, sides_of
-from rm_gallery.study.runs import OpenRun
+from rm_gallery.study.runs import OpenRun, SampleRow
 from rm_gallery.study.summary import GAME_KINDS, Share, Summary, mean
 
 MANY_LOST = 0.05
@@ -41,10 +42,10 @@ def figures_of(run: OpenRun, summary: Summary) -> dict[str, Any]:
         return run.report
     credits = [credit for subset in summary.subsets.values() for credit in subset]
     manifest = run.manifest
-    reward = _dict(manifest.get("reward"))
+    reward, constant = _dict(manifest.get("reward")), _constant(summary)
     parts = {
-        name: _partial_figure(summary.subsets.get(name, []), summary.subset_n[name])
-        for name in sorted(summary.subset_n)
+        name: _partial_figure(summary.subsets.get(name, []), n)
+        for name, n in sorted(summary.subset_n.items())
     }
     return {
         "partial": True,
@@ -56,7 +57,7 @@ def figures_of(run: OpenRun, summary: Summary) -> dict[str, Any]:
         **{f"n_{status}": summary.statuses[status] for status in ("scored", *LOST)},
         "by_subset": parts if len(parts) > 1 else {},
         "reasons": summary.issues.sorted(),
-        **({"constant": constant} if (constant := _constant(summary)) else {}),
+        **({"constant": constant} if constant else {}),
     }
 
 
@@ -92,9 +93,10 @@ def missing_of(figures: Mapping[str, Any]) -> int:
     """
     known = figures.get("missing")
     if isinstance(known, Mapping):
-        return sum(int(number(count)) for count in known.values())
-    n, scored = figures.get("n"), figures.get("n_scored")
-    return 0 if n is None or scored is None else int(number(n)) - int(number(scored))
+        return sum(count_of(known, cause) for cause in known)
+    if figures.get("n") is None or figures.get("n_scored") is None:
+        return 0
+    return count_of(figures, "n") - count_of(figures, "n_scored")
 
 
 def ends_of(figures: Mapping[str, Any]) -> Interval:
@@ -126,7 +128,12 @@ def title_of(figures: Mapping[str, Any], folder: str) -> str:
 
 def lost_of(figures: Mapping[str, Any]) -> list[str]:
     """How many samples have no score and why, one phrase a status."""
-    return [f"{k:,} {status}" for status in LOST if (k := int(number(figures.get(f"n_{status}"))))]
+    return [f"{k:,} {status}" for status in LOST if (k := count_of(figures, f"n_{status}"))]
+
+
+def count_of(figures: Mapping[str, Any], name: str) -> int:
+    """A count of saved figures; 0 where there is none."""
+    return int(number(figures.get(name)))
 
 
 def findings(
@@ -140,15 +147,13 @@ def findings(
             f"This run is not finished{why}. The figures are of the samples so far; the same "
             f"command continues it.",
         )
-    praise = may_praise(figures)
+    praise, n = may_praise(figures), count_of(figures, "n")
     yield from (
         finding for finding in _baseline_findings(figures) if praise or finding[0] != "good"
     )
     yield from _extra_findings(figures.get("extra") or {})
-    lost = lost_of(figures)
-    n = int(number(figures.get("n")))
-    if lost:
-        share = sum(int(number(figures.get(f"n_{status}"))) for status in LOST) / max(1, n)
+    if lost := lost_of(figures):
+        share = sum(count_of(figures, f"n_{status}") for status in LOST) / max(1, n)
         level = "warn" if share > MANY_LOST else "info"
         yield (
             level,
@@ -158,36 +163,33 @@ def findings(
         if figures.get("missing") and (
             ends := between({**figures, "ci95": figures.get("bounds")}, " to ")
         ):
-            causes = by_cause(figures["missing"])
             yield (
                 level,
-                f"Missing scores ({causes}) leave open where the figure lies: from {ends}, "
-                f"whatever they were.",
+                f"Missing scores ({by_cause(figures['missing'])}) leave open where the figure "
+                f"lies: from {ends}, whatever they were.",
             )
         suspicion = figures.get("suspicion") or {}
-        for sentence in suspicion.get("said") or ():
+        for sentence in map(str, suspicion.get("said") or ()):
             yield (
                 ("warn" if suspicion.get("found") else "info"),
-                f"{str(sentence)[:1].upper()}{str(sentence)[1:]}.",
+                f"{sentence[:1].upper()}{sentence[1:]}.",
             )
     flips, first = summary.positions.flips, summary.positions.first
     if flips.n:
-        sentence = (
-            f"{percent(flips.value)} of {flips.n:,} pairs get another verdict when their order is "
-            f"swapped"
-        )
         yield (
             ("warn" if (flips.value or 0) > MANY_FLIPS else "good" if praise else "info"),
-            f"{sentence}; {_preference(first)}.",
+            f"{percent(flips.value)} of {flips.n:,} pairs get another verdict when their order is "
+            f"swapped; {_preference(first)}.",
         )
     elif first.n:
         yield "info", f"Over {first.n:,} verdicts in one order, {_preference(first)}."
-    for name, what in (
-        ("duplicates", "rows are equal to an earlier one and count like all others"),
-        ("id_collisions", "rows share their id with a different row; both count"),
-        ("skipped", "rows did not fit and were left out"),
-    ):
-        if count := int(number(figures.get(name))):
+    counts = {
+        "rows are equal to an earlier one and count like all others": "duplicates",
+        "rows share their id with a different row; both count": "id_collisions",
+        "rows did not fit and were left out": "skipped",
+    }
+    for what, name in counts.items():
+        if count := count_of(figures, name):
             yield "warn", f"{count:,} {what}."
     if run.damaged:
         yield (
@@ -200,33 +202,28 @@ def findings(
 
 
 def _extra_findings(extra: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    repeats = extra.get("repeats")
-    if isinstance(repeats, Mapping) and (times := int(number(repeats.get("n")))) > 1:
+    if (times := count_of(_dict(extra.get("repeats")), "n")) > 1:
         yield (
             "info",
             f"The figures are means of {times} repeats; the plots and samples below are those of "
             f"the first.",
         )
     for name, value in extra.items():
+        what = str(name).removesuffix("_absent").replace("_", " ")
         if str(name).endswith("_absent") and isinstance(value, list | tuple) and value:
-            what, listed = (
-                str(name).removesuffix("_absent").replace("_", " "),
-                ", ".join(map(str, value)),
-            )
             yield (
                 "warn",
-                f"The data lack these {what} of the benchmark: {listed}. The score is of the "
-                f"others.",
+                f"The data lack these {what} of the benchmark: {', '.join(map(str, value))}. The "
+                f"score is of the others.",
             )
 
 
 def _preference(first: Share) -> str:
-    bounds = first.ci95
-    if bounds is None:
+    if first.ci95 is None:
         return "no verdict names a winner"
     remark = (
         "which a fair judge with its 50 % may do, too"
-        if bounds.covers(0.5)
+        if first.ci95.covers(0.5)
         else "other than the 50 % of a fair judge"
     )
     return f"what is shown first wins {percent(first.value)}, {remark}"
@@ -236,40 +233,30 @@ def _baseline_findings(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     bounds = figures.get("ci95")
     if figures.get("score") is None or not bounds:
         return
+    ends = ends_of(figures)
     if figures.get("rule") == COMPARED:
-        first, second = sides_of(figures) or ("the first", "the second")
-        if side := shown_side(0.5, bounds, ends_of(figures)):
-            better, worse = (first, second) if side > 0 else (second, first)
+        better, worse = sides_of(figures) or ("the first", "the second")
+        if side := shown_side(0.5, bounds, ends):
+            if side < 0:
+                better, worse = worse, better
             yield (
                 "good",
                 f"The whole interval lies on one side of 50 %: by this judge {better} is better "
                 f"than {worse}.",
             )
-        elif bounds[0] <= 0.5 <= bounds[1]:
-            yield (
-                "warn",
-                "The interval includes 50 %, so this run does not settle which of the two is "
-                "better.",
-            )
-        else:
-            yield (
-                "warn",
-                "What is missing could turn the result, so this run does not settle which of the "
-                "two is better.",
-            )
+            return
+        includes = bounds[0] <= 0.5 <= bounds[1]
+        why = "The interval includes 50 %" if includes else "What is missing could turn the result"
+        yield "warn", f"{why}, so this run does not settle which of the two is better."
         return
-    strategies = [("guessing", figures.get("chance"))]
-    baselines = figures.get("baselines") or {}
-    strategies += [(f"always taking the {name} answer", value) for name, value in baselines.items()]
-    known = [
-        (shown_side(value, bounds, ends_of(figures)), f"{name} ({percent(value)})")
-        for name, value in strategies
-        if value is not None
-    ]
-    beaten, missed = (
-        [name for side, name in known if side > 0],
-        [name for side, name in known if side <= 0],
-    )
+    strategies = {"guessing": figures.get("chance")}
+    for name, value in (figures.get("baselines") or {}).items():
+        strategies[f"always taking the {name} answer"] = value
+    beaten, missed = list[str](), list[str]()
+    for name, value in strategies.items():
+        if value is not None:
+            side = shown_side(value, bounds, ends)
+            (beaten if side > 0 else missed).append(f"{name} ({percent(value)})")
     if beaten:
         yield "good", f"The whole interval lies above {_joined_names(beaten, 'and')}."
     if missed:
@@ -292,7 +279,7 @@ def further(extra: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
                 bounds = f" ({between(value)})" if between(value) else ""
                 yield (
                     name,
-                    f"{in_unit(value, value['score'])}{bounds}, n = {int(number(value['n'])):,}",
+                    f"{in_unit(value, value['score'])}{bounds}, n = {count_of(value, 'n'):,}",
                 )
             else:
                 yield from further(value, f"{name} · ")
@@ -339,9 +326,7 @@ def spent(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> list[tu
         "cached": figures.get("cached"),
     }
     seconds = number(figures.get("seconds"))
-    shown = [
-        (name, f"{int(number(usage.get(key))):,}") for key, name in SPENT.items() if usage.get(key)
-    ]
+    shown = [(name, f"{count_of(usage, key):,}") for key, name in SPENT.items() if usage.get(key)]
     shown += [
         (f"{name or 'the model'} answered as", single_line(ids)) for name, ids in run.served.items()
     ]
@@ -354,3 +339,18 @@ def spent(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> list[tu
     if summary.calls.again:
         shown.append(("questions put again (unreadable reply)", f"{summary.calls.again:,}"))
     return shown
+
+
+def answers_of(row: SampleRow) -> Iterator[tuple[str, str | None, float | None, str | None]]:
+    """Each answer of a sample with its label, score and reason; None where there is none."""
+    known = zip_longest(row.labels, row.scores, row.reasons)
+    for answer, (label, score, reason) in zip(
+        row.answers, chain(known, repeat((None, None, None))), strict=False
+    ):
+        yield answer, label, score, reason
+
+
+def figure_cells(figure: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """Score, interval, n and what has no score, of a run or a part of it, as every table shows them."""
+    score, lost = in_unit(figure, figure.get("score")), ", ".join(lost_of(figure)) or "0"
+    return score, between(figure) or "–", f"{count_of(figure, 'n'):,}", lost

@@ -10,7 +10,7 @@ import io
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.figures import RULES, UNNAMED, by_cause, missing_parts
 from rm_gallery.gallery.benchmarks.lead import OWN_UNIT
 from rm_gallery.report.cells import harmless
-from rm_gallery.report.run_figures import figures_of
+from rm_gallery.report.run_figures import count_of, figures_of, missing_of
 from rm_gallery.study.compare import Difference, check_same, compare
 from rm_gallery.study.runs import OpenRun, open_run, sound
 from rm_gallery.study.summary import summarize
@@ -30,7 +30,6 @@ OVERALL = "overall"
 LEVEL = 0.05
 """A p-value, corrected for all that was tested, below which a difference is marked."""
 MARK = "†"
-FIELDS = "run reward judge column rule score low high n n_scored missing best p_adjusted worse_than_best".split()
 
 
 @dataclass(frozen=True)
@@ -84,79 +83,61 @@ class RunTable:
         first = self.reports[0]
         rule = str(first.get("rule") or "")
         unit = "The unit is the reward's own" if rule in OWN_UNIT else "Figures are percentages"
-        rule_text = RULES.get(rule, "")
+        rule_text = f" ({RULES[rule]})" if rule in RULES else ""
         lines = [
-            f"{first.get('benchmark') or 'Benchmark'}, rule {rule}{f' ({rule_text})' if rule_text else ''}."
+            f"{first.get('benchmark') or 'Benchmark'}, rule {rule}{rule_text}.",
+            f"{unit}, with 95 % intervals over prompts; best in bold.",
         ]
-        lines.append(f"{unit}, with 95 % intervals over prompts; best in bold.")
-        if any(cell.against for row in self.cells for cell in row):
-            what = (
-                "worse than the best of the column on the samples both scored (paired by prompt, "
-                "Holm-corrected p < 0.05)"
+        columns = zip(*self.cells, strict=True)
+        tested = [any(cell.against for cell in column) for column in columns]
+        if any(tested):
+            scope = "" if any(tested[:-1]) or len(tested) == 1 else f" Only {OVERALL} was tested."
+            lines.append(
+                f"{MARK}: worse than the best of the column on the samples both scored (paired by "
+                f"prompt, Holm-corrected p < 0.05).{scope}"
             )
-            tested = [
-                name
-                for place, name in enumerate(self.columns)
-                if any(row[place].against for row in self.cells)
-            ]
-            scope = (
-                f" Only {OVERALL} was tested."
-                if tested == [OVERALL] and len(self.columns) > 1
-                else ""
-            )
-            lines.append(f"{MARK}: {what}.{scope}")
         for name, report in zip(self.names, self.reports, strict=True):
             missing = report.get("missing")
             if missing is None:  # of an earlier version, which did not keep the causes
-                missing = {
-                    "run, cause not kept": int(report.get("n") or 0)
-                    - int(report.get("n_scored") or 0)
-                }
+                missing = {"run, cause not kept": missing_of(report)}
             gone = sum(missing.values())
             lost = f"{gone:,} missing ({by_cause(missing)})" if gone else "none without a score"
-            unfinished = ", not finished" if report.get("partial") or report.get("stopped") else ""
+            lost += ", not finished" if report.get("partial") or report.get("stopped") else ""
             judge = f", judge {report['judge']}" if report.get("judge") else ""
-            absent = missing_parts(report.get("extra") or {}).removeprefix("missing, and ")
-            lines.append(
-                f"{name}{judge}: n = {int(report.get('n') or 0):,}, "
-                f"{lost}{unfinished}{f'; {absent}' if absent else ''}."
-            )
+            if absent := missing_parts(report.get("extra") or {}):
+                lost += f"; {absent.removeprefix('missing, and ')}"
+            lines.append(f"{name}{judge}: n = {count_of(report, 'n'):,}, {lost}.")
         if len({report.get("n") for report in self.reports}) > 1:
             lines.append("The runs have different samples: figures are of each run's own.")
-        versions = sorted({str(report.get("version") or "") for report in self.reports} - {""})
-        lines.append(
-            f"rm-gallery {__version__}{f', rule version {versions[0]}' if versions else ''}."
+        version = min(
+            {str(report.get("version") or "") for report in self.reports} - {""}, default=""
         )
+        lines.append(f"rm-gallery {__version__}{version and f', rule version {version}'}.")
         return [one_line(line) for line in lines]
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """Every cell as numbers, by `FIELDS`: scores and limits as shares or in the reward's own
-        unit.
-        """
+        """Every cell as numbers: scores and limits as shares or in the reward's own unit."""
         for name, run, report, row in zip(
             self.names, self.runs, self.reports, self.cells, strict=True
         ):
             for column, cell in zip(self.columns, row, strict=True):
                 own, (low, high) = cell.figure, cell.figure.get("ci95") or (None, None)
-                values = [
-                    run,
-                    report.get("reward") or name,
-                    report.get("judge"),
-                    column,
-                    own.get("rule"),
-                    own.get("score"),
-                ]
-                counts = [
-                    own.get("n"),
-                    own.get("n_scored"),
-                    sum((own.get("missing") or {}).values()),
-                ]
-                p = None if cell.against is None else cell.against.p_adjusted
-                yield dict(
-                    zip(
-                        FIELDS, [*values, low, high, *counts, cell.best, p, cell.worse], strict=True
-                    )
-                )
+                yield {
+                    "run": run,
+                    "reward": report.get("reward") or name,
+                    "judge": report.get("judge"),
+                    "column": column,
+                    "rule": own.get("rule"),
+                    "score": own.get("score"),
+                    "low": low,
+                    "high": high,
+                    "n": own.get("n"),
+                    "n_scored": own.get("n_scored"),
+                    "missing": sum((own.get("missing") or {}).values()),
+                    "best": cell.best,
+                    "p_adjusted": cell.against and cell.against.p_adjusted,
+                    "worse_than_best": cell.worse,
+                }
 
 
 def run_table(*runs: str | Path | OpenRun, sections: bool = False) -> RunTable:
@@ -178,39 +159,30 @@ def run_table(*runs: str | Path | OpenRun, sections: bool = False) -> RunTable:
     for other in open_runs[1:]:
         check_same(open_runs[0], other)
     reports = [_report_of(run) for run in open_runs]
-    by_run: list[dict[str, Mapping[str, Any]]] = []
+    rule, by_run = reports[0].get("rule"), []
     for report in reports:
         parts = (report.get("extra") or {}).get("sections") if sections else report.get("by_subset")
         by_run.append({**(parts or {}), OVERALL: report})
-    inner = list(dict.fromkeys(name for parts in by_run for name in parts if name != OVERALL))
-    if sections and not inner:
-        why = (
-            f"rule {reports[0].get('rule')!r} has no sections; leave out --sections for a column a "
-            f"subset."
+    columns = list(dict.fromkeys(name for parts in by_run for name in parts if name != OVERALL))
+    if sections and not columns:
+        raise Inapplicable(
+            f"rule {rule!r} has no sections; leave out --sections for a column a subset.",
+            "sections",
         )
-        raise Inapplicable(why, "sections")
-    columns = [*inner, OVERALL]
-    best = {
-        name: max(
-            (s for parts in by_run if (s := _finite_score(parts, name)) is not None), default=None
-        )
-        for name in columns
-    }
-    cells = [
-        [
-            Cell(parts.get(name, {}), _finite_score(parts, name) == best[name] is not None)
-            for name in columns
-        ]
-        for parts in by_run
-    ]
-    if len(open_runs) > 1 and reports[0].get("rule") not in OWN_UNIT:
+    columns.append(OVERALL)
+    cells: list[list[Cell]] = [[] for _ in by_run]
+    for name in columns:
+        scores = [_finite_score(parts.get(name, {})) for parts in by_run]
+        best = max((score for score in scores if score is not None), default=None)
+        for row, parts, score in zip(cells, by_run, scores, strict=True):
+            row.append(Cell(parts.get(name, {}), score is not None and score == best))
+    if len(open_runs) > 1 and rule not in OWN_UNIT:
         _tested(cells, columns, open_runs, sections)
-    folders = tuple(run.folder.name for run in open_runs)
     return RunTable(
         _names(open_runs, reports),
         tuple(columns),
         tuple(map(tuple, cells)),
-        folders,
+        tuple(run.folder.name for run in open_runs),
         tuple(reports),
     )
 
@@ -221,8 +193,8 @@ def _report_of(run: OpenRun) -> Mapping[str, Any]:
         return run.report or figures_of(run, summarize(run))
 
 
-def _finite_score(parts: Mapping[str, Mapping[str, Any]], name: str) -> float | None:
-    score = parts.get(name, {}).get("score")
+def _finite_score(figure: Mapping[str, Any]) -> float | None:
+    score = figure.get("score")
     return score if isinstance(score, (int, float)) and math.isfinite(score) else None
 
 
@@ -232,37 +204,30 @@ def _tested(
     """Hold the runs against the best of each column; runs that were the best of several are
     compared once.
     """
-    firsts = {
-        place: next((k for k, row in enumerate(cells) if row[place].best), None)
-        for place in range(len(columns))
-    }
-    for first in dict.fromkeys(k for k in firsts.values() if k is not None):
+    firsts = [
+        next((k for k, cell in enumerate(column) if cell.best), None)
+        for column in zip(*cells, strict=True)
+    ]
+    for first in dict.fromkeys(k for k in firsts if k is not None):
         others = [k for k in range(len(runs)) if k != first]
-        for k, comparison in zip(
-            others, compare(runs[first], *(runs[k] for k in others), examples=0), strict=True
-        ):
-            parts = {part.name: part for part in comparison.by_subset} if not sections else {}
+        compared = compare(runs[first], *(runs[k] for k in others), examples=0)
+        for row, comparison in zip((cells[k] for k in others), compared, strict=True):
+            parts = {} if sections else {part.name: part for part in comparison.by_subset}
             parts[OVERALL] = comparison.whole
             for place, name in enumerate(columns):
-                if firsts[place] == first and not cells[k][place].best:
-                    cells[k][place] = Cell(
-                        cells[k][place].figure, False, parts.get(name or UNNAMED)
-                    )
+                if firsts[place] == first and not row[place].best:
+                    row[place] = replace(row[place], against=parts.get(name or UNNAMED))
 
 
 def _names(runs: Sequence[OpenRun], reports: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    short = [
+    names = [
         str(report.get("reward") or run.folder.name)
+        + (f" ({report['judge']})" if report.get("judge") else "")
         for run, report in zip(runs, reports, strict=True)
     ]
-    names = [
-        f"{name} ({r['judge']})" if r.get("judge") else name
-        for name, r in zip(short, reports, strict=True)
-    ]
-    alike = [names.count(name) > 1 for name in names]
     return tuple(
-        f"{n} [{run.folder.name}]" if twice else n
-        for n, run, twice in zip(names, runs, alike, strict=True)
+        f"{name} [{run.folder.name}]" if names.count(name) > 1 else name
+        for name, run in zip(names, runs, strict=True)
     )
 
 
@@ -315,22 +280,20 @@ def _latex(table: RunTable) -> str:
         _tex, r"\textbf{{{}}}", r"\textsuperscript{\textdagger}", r" {{\scriptsize [{}, {}]}}"
     )
     head, *rows = [" & ".join(row).replace("–", "--") + r" \\" for row in markup.rows(table)]
-    lines = [
-        r"% \usepackage{booktabs}",
-        r"\begin{table}",
-        r"\centering",
-        rf"\caption{{{' '.join(map(_tex, table.caption()))}}}",
-        rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
-        r"\toprule",
-        head,
-        r"\midrule",
-        *rows,
-        r"\bottomrule",
-        r"\end{tabular}",
-        r"\end{table}",
-        "",
-    ]
-    return "\n".join(lines)
+    body = "\n".join(rows)
+    return rf"""% \usepackage{{booktabs}}
+\begin{{table}}
+\centering
+\caption{{{" ".join(map(_tex, table.caption()))}}}
+\begin{{tabular}}{{l{"r" * len(table.columns)}}}
+\toprule
+{head}
+\midrule
+{body}
+\bottomrule
+\end{{tabular}}
+\end{{table}}
+"""
 
 
 _TEX = {
@@ -338,8 +301,6 @@ _TEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
-}
-_TEX |= {
     MARK: r"\textdagger{}",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
@@ -367,10 +328,10 @@ def _markdown_text(text: str) -> str:
 
 
 def _csv(table: RunTable) -> str:
-    text = io.StringIO(newline="")
+    text, records = io.StringIO(newline=""), list(table.records())
     writer = csv.writer(text)
-    writer.writerow(FIELDS)
-    writer.writerows([harmless(value) for value in record.values()] for record in table.records())
+    writer.writerow(records[0])
+    writer.writerows(map(harmless, record.values()) for record in records)
     return text.getvalue()
 
 
@@ -380,18 +341,15 @@ def _html(table: RunTable) -> str:
 
     markup = Markup(escaped, "<b>{}</b>", f"<sup>{MARK}</sup>", " <small>{}–{}</small>")
     head, *rows = markup.rows(table)
-    lines = [
-        "<table>",
-        f"<caption>{'<br>'.join(map(escaped, table.caption()))}</caption>",
-        f"<tr>{''.join(f'<th>{name}</th>' for name in head)}</tr>",
-        *(
-            f"<tr><th>{name}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-            for name, *cells in rows
-        ),
-        "</table>",
-        "",
-    ]
-    return "\n".join(lines)
+    body = "".join(
+        f"<tr><th>{name}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>\n"
+        for name, *cells in rows
+    )
+    return f"""<table>
+<caption>{"<br>".join(map(escaped, table.caption()))}</caption>
+<tr>{"".join(f"<th>{name}</th>" for name in head)}</tr>
+{body}</table>
+"""
 
 
 FORMS = {"latex": _latex, "md": _md, "csv": _csv, "html": _html}
@@ -413,19 +371,14 @@ def save_results(runs: Sequence[OpenRun], folder: str | Path) -> list[Path]:
     models = [str(report.get("judge") or report.get("reward") or "model") for report in reports]
     for run, report, model in zip(runs, reports, models, strict=True):
         name = f"{model}_{run.folder.name}" if models.count(model) > 1 else model
-        about = {
-            "model": name,
-            "model_type": "Generative" if report.get("judge") else None,
-            "chat_template": None,
-        }
+        kind = "Generative" if report.get("judge") else None
+        about = {"model": name, "model_type": kind, "chat_template": None}
         with sound(run):
-            parts = {
-                subset: part.get("score")
-                for subset, part in (report.get("by_subset") or {OVERALL: report}).items()
-            }
+            parts = report.get("by_subset") or {OVERALL: report}
+            scores = {subset: part.get("score") for subset, part in parts.items()}
             columns = _score_columns(run)
         stem = re.sub(r"[^\w.+-]+", "_", name).strip(".") or "model"
-        for place, content in (("eval-set", parts), ("eval-set-scores", columns)):
+        for place, content in (("eval-set", scores), ("eval-set-scores", columns)):
             path = Path(folder) / place / f"{stem}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, as_json({**about, **content}))
@@ -433,28 +386,21 @@ def save_results(runs: Sequence[OpenRun], folder: str | Path) -> list[Path]:
     return paths
 
 
-def _score_columns(run: OpenRun) -> dict[str, list[Any]]:
-    columns: dict[str, list[Any]] = {
-        name: [] for name in ("id", "subset", "results", "scores_chosen", "scores_rejected")
-    }
+def _score_columns(run: OpenRun) -> dict[str, Any]:
+    rows = []
     for row in run.samples():
         labelled = list(zip(row.labels, row.scores, strict=False))
         sides = [
             [score for label, score in labelled if label == side] for side in ("chosen", "rejected")
         ]
         if all(sides):
-            values = [
-                row.id,
-                row.subset,
-                row.credit,
-                *(side[0] if len(side) == 1 else side for side in sides),
-            ]
-            for column, value in zip(columns.values(), values, strict=True):
-                column.append(value)
-    if not columns["id"]:
+            chosen, rejected = (side[0] if len(side) == 1 else side for side in sides)
+            rows.append((row.id, row.subset, row.credit, chosen, rejected))
+    if not rows:
         raise ConfigError(
             f"{run.folder} has no sample with a chosen and a rejected answer, and RewardBench's "
             f"layout holds nothing else; "
             "leave out --save."
         )
-    return columns
+    names = ("id", "subset", "results", "scores_chosen", "scores_rejected")
+    return dict(zip(names, zip(*rows, strict=True), strict=True))

@@ -6,19 +6,20 @@ from __future__ import annotations
 
 import csv
 import io
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import to_line, written_whole
 from rm_gallery.core.utils.identity import is_unicode
 from rm_gallery.core.utils.shown import ended, one_line
-from rm_gallery.gallery.benchmarks.figures import Figure, Report, hundredths, interval
+from rm_gallery.gallery.benchmarks.figures import Report, hundredths, interval
 from rm_gallery.gallery.benchmarks.lead import corrected_figure
 from rm_gallery.report.cells import harmless, sheet_text, workbooks
+from rm_gallery.report.run_figures import answers_of
 from rm_gallery.study.runs import OpenRun, SampleRow, open_run, run_folder, sound
 from rm_gallery.study.summary import tokens_of
 from rm_gallery.study.table import range_text
@@ -37,18 +38,11 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 INTERVAL = "95 % interval"
-FIGURES = (
-    "score %",
-    INTERVAL,
-    "longest",
-    "shortest",
-    "chance",
-    "n",
-    "unscored",
-    "failed",
-    "stopped",
-)
-DIFFERENCES = ("first", "second", "difference", "p", "p adj.")
+UNBROKEN = (
+    "score %", INTERVAL, "longest", "shortest", "chance", "n", "unscored", "failed", "stopped",
+    "first", "second", "difference", "p", "p adj.",
+)  # fmt: skip
+"""Columns of numbers, which stand on one line."""
 LONGEST_CELL = 120
 
 
@@ -58,14 +52,15 @@ def print_report(report: Report) -> None:
     differing = any(part.chance not in (None, report.chance) for part in report.by_subset.values())
     baselines = [*report.baselines, *(["chance"] if differing else [])]  # one for all stands below
     subset = "subset, judge alone" if corrected_figure(report.to_dict()) else "subset"
-    rows = []
-    for part, (name, score, bounds, _) in zip(
-        [*report.by_subset.values(), report], report.rows(), strict=True
-    ):
-        counts = [part.n, *(getattr(part, f"n_{name}") for name in lost)]
-        held = {**part.baselines, "chance": part.chance}
-        known = [hundredths(held.get(key)) for key in baselines]
-        rows.append([name, score, bounds, *known, *map(str, counts)])
+    rows = [
+        [
+            *shown[:3],
+            *(hundredths({**part.baselines, "chance": part.chance}.get(key)) for key in baselines),
+            str(part.n),
+            *(str(getattr(part, f"n_{name}")) for name in lost),
+        ]
+        for part, shown in zip([*report.by_subset.values(), report], report.rows(), strict=True)
+    ]
     columns = [report.unit, INTERVAL, *baselines, "n", *lost]
     _print([subset], columns, rows, report.about(), report.leads())
 
@@ -78,8 +73,8 @@ def print_comparison(reports: Mapping[str, Report], notes: Sequence[str] = ()) -
         [INTERVAL, *(interval(report.ci95) for report in shown)],
     ]
     for name in dict.fromkeys(name for report in shown for name in report.by_subset):
-        parts: list[Figure | None] = [report.by_subset.get(name) for report in shown]
-        rows.append([name, *(hundredths(None if part is None else part.score) for part in parts)])
+        parts = (report.by_subset.get(name) for report in shown)
+        rows.append([name, *(hundredths(part.score if part else None) for part in parts)])
     for count in ("unscored", "failed", "stopped"):
         values = [getattr(report, f"n_{count}") for report in shown]
         if count != "stopped" or any(values):
@@ -90,67 +85,67 @@ def print_comparison(reports: Mapping[str, Report], notes: Sequence[str] = ()) -
 
 def print_findings(findings: Sequence[Finding], lines: Sequence[str] = ()) -> None:
     """Print figures with their intervals and what they rest on, and below them the lines."""
-    judged = any(finding.limit for finding in findings)
     rows = [
-        [one.key, one.shown(), one.shown_interval(), str(one.n), *([one.verdict] if judged else [])]
-        for one in findings
+        [one.key, one.shown(), one.shown_interval(), str(one.n), one.verdict] for one in findings
     ]
-    verdict = ["verdict"] if judged else []
-    _print(["figure"], ["value", INTERVAL, "n"], rows, lines, last=verdict)
+    judged = any(finding.limit for finding in findings)
+    last = ["verdict"] if judged else []
+    shown = rows if judged else [row[:-1] for row in rows]
+    _print(["figure"], ["value", INTERVAL, "n"], shown, lines, last=last)
 
 
 def print_rejudged(report: RejudgeReport) -> None:
     """Print the means of old and new rewards, how they differ, and below the table what has none."""
-    gap = report.difference
+    gap, every, n = report.difference, report.report, report.n_both
     interval = "" if gap.ci95 is None else f"{gap.ci95.low:+.4g} – {gap.ci95.high:+.4g}"
-    rows: list[tuple[str, float | None, str, str, int]] = [
-        ("recorded", report.old_mean, "", ".4g", report.n_both),
-        (report.reward, report.new_mean, "", ".4g", report.n_both),
-        ("new − recorded", gap.estimate, interval, "+.4g", report.n_both),
+    means = [
+        ("recorded", report.old_mean, ".4g", "", n),
+        (report.reward, report.new_mean, ".4g", "", n),
+        ("new − recorded", gap.estimate, "+.4g", interval, n),
     ]
-    if report.report is not None and report.n_scored > report.n_both:
-        every = report.report
-        rows.append(
-            (f"{report.reward}, all", every.score, range_text(every.ci95), ".4g", every.n_scored)
+    if every is not None and every.n_scored > n:
+        means.append(
+            (f"{report.reward}, all", every.score, ".4g", range_text(every.ci95), every.n_scored)
         )
-    cells = [
-        [name, "–" if mean is None else format(mean, form), shown, str(n)]
-        for name, mean, shown, form, n in rows
+    rows = [
+        [name, "–" if mean is None else format(mean, form), ends, str(count)]
+        for name, mean, form, ends, count in means
     ]
     judge = f" · judge {report.judge}" if report.judge else ""
-    correlations = {"Spearman": report.spearman, "Kendall": report.kendall}
-    ranks = [f"{name} {value:.3f}" for name, value in correlations.items() if value is not None]
-    tested = [] if gap.p_value is None else [f"p {_p(gap.p_value)}"]
-    missing = [f"{n} have no new score, by cause {cause}" for cause, n in report.missing.items()]
-    kept = ", ".join(f"{name} ({n})" for name, n in report.kept.items())
+    compared = [f"{report.changed} changed"]
+    compared += [] if gap.p_value is None else [f"p {_p(gap.p_value)}"]
+    for name, value in (("Spearman", report.spearman), ("Kendall", report.kendall)):
+        compared += [] if value is None else [f"{name} {value:.3f}"]
     lines = [
         f"data: {report.data} · {report.n} rollouts{judge}",
-        f"{report.n_both} rollouts have both, {report.n_recorded} a recorded reward, "
-        f"{report.n_scored} a new one; of those with both "
-        + ", ".join([f"{report.changed} changed", *tested, *ranks]),
-        *missing,
-        *([f"kept as recorded: {kept}"] if kept else []),
+        f"{n} rollouts have both, {report.n_recorded} a recorded reward, {report.n_scored} a new "
+        f"one; of those with both {', '.join(compared)}",
+        *_missing_lines(report.missing, "new score"),
     ]
-    _print(["reward"], ["mean", INTERVAL, "n"], cells, lines)
+    if kept := ", ".join(f"{name} ({n})" for name, n in report.kept.items()):
+        lines.append(f"kept as recorded: {kept}")
+    _print(["reward"], ["mean", INTERVAL, "n"], rows, lines)
+
+
+def _missing_lines(missing: Mapping[str, int], what: str = "score") -> list[str]:
+    return [f"{n} have no {what}, by cause {cause}" for cause, n in missing.items()]
 
 
 def print_difference(comparison: RunComparison) -> None:
     """Print what differs between two runs, by subset, and the samples they disagree on."""
-    rows = []
-    for part in [*comparison.by_subset, comparison.whole]:
-        paired = part.paired
-        rows.append(
-            [
-                part.name,
-                hundredths(part.first),
-                hundredths(part.second),
-                _points(paired.difference),
-                _interval_points(paired.interval),
-                _p(paired.p_value),
-                _p(part.p_adjusted),
-                str(paired.n),
-            ]
-        )
+    rows = [
+        [
+            part.name,
+            hundredths(part.first),
+            hundredths(part.second),
+            _points(part.paired.difference),
+            _interval_points(part.paired.interval),
+            _p(part.paired.p_value),
+            _p(part.p_adjusted),
+            str(part.paired.n),
+        ]
+        for part in [*comparison.by_subset, comparison.whole]
+    ]
     columns = ["first", "second", "difference", INTERVAL, "p", "p adj.", "n"]
     examples = map(_example, comparison.examples)
     _print(["subset"], columns, rows, [*_comparison_lines(comparison), *examples])
@@ -166,16 +161,16 @@ def print_check(check: RewardCheck) -> None:
         status = Counter(one.status for one in own)
         counts = [str(status["unscored"]), str(status["failed"])]
         rows.append([kind, _span([one.value for one in own]), *parts, *counts])
-    lines = [f"{finding.level}: {finding.name}: {finding.what}" for finding in check.findings]
+    said = [f"{finding.level}: {finding.name}: {finding.what}" for finding in check.findings]
+    lines = [f"reward: {check.reward}", *(said or ["nothing was found"])]
     gains = [
         f"{name} {'as others' if score is None else f'{score:.3g}'}"
         for name, score in check.training.items()
     ]
     lost = [f"{effect} ({', '.join(trainers)})" for effect, trainers in check.missing.items()]
-    notes = [f"in training: {' · '.join(gains)}"] if gains else []
-    notes += [f"a missing score there: {'; '.join(lost)}"]
-    said = [f"reward: {check.reward}", *(lines or ["nothing was found"]), *notes]
-    _print(["completion"], ["score", *names, "unscored", "failed"], rows, said)
+    lines += [f"in training: {' · '.join(gains)}"] if gains else []
+    lines += [f"a missing score there: {'; '.join(lost)}"]
+    _print(["completion"], ["score", *names, "unscored", "failed"], rows, lines)
 
 
 def print_canaries(check: CanaryCheck) -> None:
@@ -188,8 +183,8 @@ def print_canaries(check: CanaryCheck) -> None:
         rows.append([str(one.task), one.mark, name, score, one_line(level + one.verdict, 120)])
     faults = len(check.of_level("fault"))
     said = f"{faults} canaries out of order" if faults else "every canary is in order"
-    columns = ["task", "canary", "rollout"], ["score", "verdict"]
-    _print(*columns, rows, [f"reward: {check.reward}", said])
+    lines = [f"reward: {check.reward}", said]
+    _print(["task", "canary", "rollout"], ["score", "verdict"], rows, lines)
 
 
 def print_fuzzed(fuzzed: Fuzzed) -> None:
@@ -205,22 +200,18 @@ def print_fuzzed(fuzzed: Fuzzed) -> None:
         rows.append([MUTATIONS[name], example, str(tried), str(len(own))])
     notes = [
         f"reward: {fuzzed.reward} · {fuzzed.cases} cases · {sum(fuzzed.tried.values())} wrong texts · "
-        f"seed {fuzzed.seed}"
+        f"seed {fuzzed.seed}",
+        *_missing_lines(fuzzed.missing or {}),
     ]
-    notes += [
-        f"{number} have no score, by cause {cause}"
-        for cause, number in (fuzzed.missing or {}).items()
-    ]
-    notes += (
-        [f"left out, since no right answer of theirs passes: {', '.join(fuzzed.left_out)}"]
-        if fuzzed.left_out
-        else []
-    )
-    passed = (
+    if fuzzed.left_out:
+        left_out = ", ".join(fuzzed.left_out)
+        notes.append(f"left out, since no right answer of theirs passes: {left_out}")
+    notes.append(
         f"{len(fuzzed.passed)} wrong texts are worth a pass (above {fuzzed.ceiling:.0%} of the right "
         f"answer's score)"
+        if fuzzed.passed
+        else "no wrong text is worth a pass"
     )
-    notes.append(passed if fuzzed.passed else "no wrong text is worth a pass")
     _print(["a text that", "for example"], ["tried", "passed"], rows, notes)
 
 
@@ -249,60 +240,50 @@ def _comparison_lines(comparison: RunComparison) -> list[str]:
     """What a difference says in words, and what was left out."""
     from rm_gallery.study.compare import left_out
 
-    paired = comparison.whole.paired
+    whole, paired = comparison.whole, comparison.whole.paired
     lines = [
         f"first: {comparison.first}",
         f"second: {comparison.second}",
         f"benchmark: {comparison.benchmark} · rule: {comparison.rule}",
     ]
-    if paired.interval is not None and paired.difference is not None:
-        if comparison.whole.better:
-            lines.append(f"the {comparison.whole.better} is better")
-        elif paired.interval.covers(0.0):
-            more = (
-                ""
-                if paired.needed is None
-                else f"; about {paired.needed:,} samples would show one of this size"
-            )
-            lines.append(f"no difference is shown: chance explains it{more}")
-        else:
-            lines.append(
-                "what is missing may explain the difference, so neither is shown to be better"
-            )
+    if whole.better:
+        lines.append(f"the {whole.better} is better")
+    elif paired.interval is not None and paired.interval.covers(0.0):
+        more = ""
+        if paired.needed is not None:
+            more = f"; about {paired.needed:,} samples would show one of this size"
+        lines.append(f"no difference is shown: chance explains it{more}")
+    elif paired.interval is not None:
+        lines.append("what is missing may explain the difference, so neither is shown to be better")
     if comparison.mcnemar_p is not None:
         lines.append(
             f"right in the first only: {comparison.only_first}, in the second only: "
             f"{comparison.only_second}; McNemar's mid-p {_p(comparison.mcnemar_p)}"
         )
-    one_sided = [
-        (comparison.n_first_only, "only in the first"),
-        (comparison.n_second_only, "only in the second"),
-    ]
-    left = [
-        f"{n} {where}"
-        for n, where in [*one_sided, (comparison.n_unscored, "without a credit in one of them")]
-        if n
-    ]
-    if comparison.whole.bounds is not None and (missing := left_out(comparison)):
+    if whole.bounds is not None and (missing := left_out(comparison)):
         lines.append(
-            f"{missing}; whatever they were, the difference is {_interval_points(comparison.whole.bounds)}"
+            f"{missing}; whatever they were, the difference is {_interval_points(whole.bounds)}"
         )
         lines += comparison.suspicion.get("said", ())
+    left_by = {
+        "only in the first": comparison.n_first_only,
+        "only in the second": comparison.n_second_only,
+        "without a credit in one of them": comparison.n_unscored,
+    }
+    left = ", ".join(f"{n} {where}" for where, n in left_by.items() if n)
     return [
         *lines,
-        f"left out: {', '.join(left)}" if left else "every sample is in both",
+        f"left out: {left}" if left else "every sample is in both",
         *comparison.notes,
     ]
 
 
 def _example(one: Mapping[str, Any]) -> str:
-    sides = [
+    first, second = (
         f"{name}: {one[name]['credit']:g} {one[name]['scores']}" for name in ("first", "second")
-    ]
-    return (
-        f"{one['better']} better on {one['id']}: {' · '.join(sides)} · "
-        f"{one['prompt'][:LONGEST_CELL]}"
     )
+    prompt = one["prompt"][:LONGEST_CELL]
+    return f"{one['better']} better on {one['id']}: {first} · {second} · {prompt}"
 
 
 def _cell_text(cell: str) -> str:
@@ -327,9 +308,7 @@ def _print(
     for name in left:
         table.add_column(Text(name), overflow="fold")
     for name in right:
-        table.add_column(
-            Text(name), justify="right", overflow="fold", no_wrap=name in (*FIGURES, *DIFFERENCES)
-        )
+        table.add_column(Text(name), justify="right", overflow="fold", no_wrap=name in UNBROKEN)
     for name in last:
         table.add_column(name)
     for row in rows:
@@ -364,7 +343,8 @@ def candidates(run: OpenRun | str | Path) -> Iterator[dict[str, Any]]:
     for sample in samples:
         columns = (sample.metadata or {}).get("columns") if names else None
         cause, message = sample.why_missing()
-        for place, answer in enumerate(sample.answers):
+        for place, (answer, label, score, reason) in enumerate(answers_of(sample)):
+            tokens = spent.get((sample.key, place)) or spent.get((sample.key, None))
             row = {
                 "id": sample.id,
                 "subset": sample.subset or None,
@@ -372,31 +352,25 @@ def candidates(run: OpenRun | str | Path) -> Iterator[dict[str, Any]]:
                 "candidate": names[columns[place]] if names and columns else str(place + 1),
                 "prompt": sample.prompt,
                 "answer": answer,
-                "label": _entry_at(sample.labels, place),
+                "label": label,
                 "verdict": _verdicts_text(sample, place),
-                "score": _entry_at(sample.scores, place),
+                "score": score,
                 "credit": sample.credit,
-                "reason": _entry_at(sample.reasons, place),
+                "reason": reason,
                 "status": sample.status,
                 "cause": cause,
                 "message": message,
                 "order": _order(sample, place),
-                **spent(sample.key, place),
+                "input_tokens": tokens and tokens["input"],
+                "output_tokens": tokens and tokens["output"],
             }
-            yield {name: _unicode(value) for name, value in row.items()}
-
-
-def _unicode(value: Any) -> Any:
-    """The value, with halves of surrogate pairs replaced, which no file of texts can hold."""
-    return (
-        value.encode("utf-8", "replace").decode()
-        if isinstance(value, str) and not is_unicode(value)
-        else value
-    )
-
-
-def _entry_at(values: tuple[Any, ...], place: int) -> Any:
-    return values[place] if place < len(values) else None
+            # no file of texts can hold halves of surrogate pairs
+            yield {
+                name: value.encode("utf-8", "replace").decode()
+                if isinstance(value, str) and not is_unicode(value)
+                else value
+                for name, value in row.items()
+            }
 
 
 def _verdicts_text(sample: SampleRow, place: int) -> str | None:
@@ -417,20 +391,15 @@ def _order(sample: SampleRow, place: int) -> str | None:
     return "both" if first and second else "first" if first else "second" if second else None
 
 
-def _tokens(run: OpenRun) -> Callable[[str, int], dict[str, int | None]]:
-    """Finds the tokens of a sample's candidate in the trace."""
-    spent: dict[tuple[str, int | None], Counter[str]] = {}
+def _tokens(run: OpenRun) -> dict[tuple[str, int | None], Counter[str]]:
+    """The tokens in the trace, by sample and candidate; those of a whole sample under None."""
+    spent: defaultdict[tuple[str, int | None], Counter[str]] = defaultdict(Counter)
     for entry in run.trace():
         place = entry.get("place")
         for one in place if isinstance(place, list) else [place]:
             key = str(entry.get("sample_key")), one if isinstance(one, int) else None
-            spent.setdefault(key, Counter()).update(tokens_of(entry))
-
-    def of(key: str, place: int) -> dict[str, int | None]:
-        tokens = spent.get((key, place)) or spent.get((key, None))
-        return {f"{name}_tokens": tokens[name] if tokens else None for name in ("input", "output")}
-
-    return of
+            spent[key].update(tokens_of(entry))
+    return spent
 
 
 def to_pandas(run: OpenRun | str | Path) -> pd.DataFrame:
@@ -456,29 +425,21 @@ def export(run: OpenRun | str | Path, path: str | Path, title: str | None = None
     target = Path(path)
     write = _writer(target)
     run = run if isinstance(run, OpenRun) else open_run(run)
-    with sound(run):
-        _html(run, target, title) if write is _html else write(run, target)
+    with sound(run), written_whole(target) as file:
+        write(run, file, target, title)
     return target
 
 
-def check_export(path: str | Path | None) -> None:
-    """Raise, before anything is judged, what `export` would: an unknown extension, or a package
-    that is absent.
-    """
-    if path is None:
-        return
-    _writer(Path(path))
-    if Path(path).suffix.lower() == ".xlsx":
-        workbooks()
-
-
-def _writer(path: Path) -> Callable[[OpenRun, Path], None]:
+def _writer(path: Path) -> Callable[[OpenRun, BinaryIO, Path, str | None], None]:
+    """What writes the form of the extension; raises where there is none, or its package is absent."""
     writer = _WRITERS.get(path.suffix.lower())
     if writer is None:
         known = ", ".join(_WRITERS)
         raise ConfigError(
             f"--export is '{path.name}' and its extension says the form; give one of {known}."
         )
+    if writer is _xlsx:
+        workbooks()
     return writer
 
 
@@ -495,7 +456,8 @@ def exported(
     The export, and the annotated copy of the table, are written when the block ends without an
     error.
     """
-    check_export(path)
+    if path is not None:
+        _writer(Path(path))  # before anything is judged
     with run_folder(run_dir, path is not None or copy is not None) as folder:
         yield folder
         if copy is not None and folder is not None:
@@ -504,17 +466,16 @@ def exported(
             export(folder, path, title)
 
 
-def _csv(run: OpenRun, path: Path) -> None:
+def _csv(run: OpenRun, file: BinaryIO, path: Path, title: str | None) -> None:
     # the mark at the start makes spreadsheets read UTF-8
-    with written_whole(path) as file:
-        text = io.TextIOWrapper(file, "utf-8-sig", newline="")
-        writer = csv.writer(text)
-        writer.writerow(COLUMNS)
-        writer.writerows([harmless(row[name]) for name in COLUMNS] for row in candidates(run))
-        text.detach()  # flushes, and leaves the file to whoever opened it
+    text = io.TextIOWrapper(file, "utf-8-sig", newline="")
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    writer.writerows(map(harmless, row.values()) for row in candidates(run))
+    text.detach()  # flushes, and leaves the file to whoever opened it
 
 
-def _xlsx(run: OpenRun, path: Path) -> None:
+def _xlsx(run: OpenRun, file: BinaryIO, path: Path, title: str | None) -> None:
     openpyxl = workbooks()
     from openpyxl.cell import WriteOnlyCell
     from openpyxl.styles import Alignment, Font
@@ -543,12 +504,11 @@ def _xlsx(run: OpenRun, path: Path) -> None:
                 f"{path}: a sheet holds {_MOST_ROWS:,} rows, and the run has more; export .csv or "
                 f".parquet."
             )
-        sheet.append([cell(row[name]) for name in COLUMNS])
-    with written_whole(path) as file:
-        book.save(file)
+        sheet.append([cell(value) for value in row.values()])
+    book.save(file)
 
 
-def _parquet(run: OpenRun, path: Path) -> None:
+def _parquet(run: OpenRun, file: BinaryIO, path: Path, title: str | None) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -557,25 +517,18 @@ def _parquet(run: OpenRun, path: Path) -> None:
         (n, pa.int64() if n in whole else pa.float64() if n in number else pa.string())
         for n in COLUMNS
     ]
-    with written_whole(path) as file:
-        pq.write_table(
-            pa.Table.from_pylist(list(candidates(run)), schema=pa.schema(kinds)),
-            file,
-            compression="zstd",
-        )
+    table = pa.Table.from_pylist(list(candidates(run)), schema=pa.schema(kinds))
+    pq.write_table(table, file, compression="zstd")
 
 
-def _jsonl(run: OpenRun, path: Path) -> None:
-    with written_whole(path) as file:
-        file.writelines(to_line(row) for row in candidates(run))
+def _jsonl(run: OpenRun, file: BinaryIO, path: Path, title: str | None) -> None:
+    file.writelines(map(to_line, candidates(run)))
 
 
-def _html(run: OpenRun, path: Path, title: str | None = None) -> None:
+def _html(run: OpenRun, file: BinaryIO, path: Path, title: str | None) -> None:
     from rm_gallery.report.formats import render
 
-    with written_whole(path) as file:
-        file.write(render(run, title=title).encode("utf-8"))
+    file.write(render(run, title=title).encode("utf-8"))
 
 
-_WRITERS: dict[str, Callable[[OpenRun, Path], None]]
 _WRITERS = {".csv": _csv, ".xlsx": _xlsx, ".parquet": _parquet, ".jsonl": _jsonl, ".html": _html}
