@@ -104,7 +104,7 @@ class AutoJ(TwoAnswers):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count agreement and consistency."""
-        return _Agreement()
+        return _agreement()
 
     def replayed(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """Recorded labels of both orders (`pred`, `pred_exchanged_raw`: 0, 1 or 2), or texts
@@ -135,7 +135,7 @@ class AutoJ(TwoAnswers):
 
     def recorded_scorer(self, seed: int = 0) -> RuleScorer:
         """As for judgements, but a verdict that cannot be read agrees with nothing."""
-        return CountingUnreadable(_Agreement(unread=0.0))
+        return CountingUnreadable(_agreement(unread=0.0))
 
     def recorded_line(self, group: JudgeGroup, report: Report) -> Extra:
         """The report with the leaderboard's figures at hand, overall and by group."""
@@ -173,36 +173,25 @@ def auto_j_rating(text: str) -> float | None:
     return float(ratings[-1]) if ratings else None
 
 
-class _Agreement:
+def _agreement(unread: float | None = None) -> SideBySide:
     """Pairs with three classes of labels: right in both orders, alike in both, and right in the
-    first.
+    first; `unread` is what a pair earns whose verdict could not be read.
     """
 
-    def __init__(self, unread: float | None = None) -> None:
-        def counted(rule: str, credit: Credit) -> SubsetTallies:
-            def earned(judged: Judged) -> float | None:
-                found = credit(judged)
-                return unread if found is None else found
+    def counted(rule: str, credit: Credit) -> SubsetTallies:
+        def earned(judged: Judged) -> float | None:
+            found = credit(judged)
+            return unread if found is None else found
 
-            return SubsetTallies(rule, earned, is_vote)
+        return SubsetTallies(rule, earned, is_vote)
 
-        self._rules = SideBySide(
-            {
-                "agreement": counted("both_orders", both_orders_credit),
-                "consistency": counted("consistency", consistency_credit),
-                "single": counted("single_order", _single),
-            }
-        )
-        self._one_order = False
-
-    def add(self, judged: Judged) -> float | None:
-        once = judged.played_orders == 1
-        self._one_order = self._one_order or once
-        return self._rules.add(judged)["single" if once else "agreement"]
-
-    def report(self) -> Report:
-        lead, other = ("single", "agreement") if self._one_order else ("agreement", "single")
-        return self._rules.report(lead, ("consistency", other))
+    rules = {
+        "agreement": counted("both_orders", both_orders_credit),
+        "consistency": counted("consistency", consistency_credit),
+        "single": counted("single_order", _single),
+    }
+    both = ("agreement", ("consistency", "single"))
+    return SideBySide(rules, [both, ("single", ("consistency", "agreement")), both])
 
 
 def _single(judged: Judged) -> float | None:

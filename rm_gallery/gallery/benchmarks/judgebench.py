@@ -266,37 +266,38 @@ def judgebench_reader(judge: str) -> TextReader:
     return JUDGEBENCH[judge]
 
 
-class _Games:
+class _Games(SideBySide):
     """Pairs under both rules; the official one holds unless some pair was played once only."""
 
     def __init__(self, mode: str | None = None) -> None:
-        self._rules = SideBySide(
+        two, single = (TWO_GAMES, [SINGLE_GAME]), (SINGLE_GAME, list[str]())
+        super().__init__(
             {
                 TWO_GAMES: SubsetTallies("two_game_sign", two_game_credit, is_pair, two_game_share),
                 SINGLE_GAME: SubsetTallies(
                     "single_game", single_game_credit, is_pair, single_game_share
                 ),
-            }
+            },
+            [two, single, two],
+            once=mode == SINGLE_GAME,
         )
         self._orders = Orders()
-        self._one_order = mode == SINGLE_GAME
         self._unread_is_a_tie = Tally()
         self._unread = 0
 
     def add(self, judged: Judged) -> float | None:
         """Count one pair; gives what it earned, in the single game where it was played once."""
-        earned = self._rules.add(judged)
         self._orders.add(judged)
-        self._one_order = self._one_order or judged.played_orders == 1
         if judged.judgements and judged.status in ("scored", "unscored") and is_pair(judged.chosen):
             first, second, label = games(judged)
             self._unread += first is None or second is None
             self._unread_is_a_tie.add(float(((first or 0) + (second or 0)) * label > 0))
-        return earned[SINGLE_GAME if self._one_order else TWO_GAMES]
+        return super().add(judged)
 
-    def report(self) -> Report:
-        if self._one_order:
-            return self._rules.report(SINGLE_GAME)
+    def report(self, *, gaps: bool = True) -> Report:
+        """Also what both orders did, and the headline as upstream prints it."""
+        report = super().report(gaps=gaps)
+        if self.times == 1:
+            return report
         upstream = {"with_upstream_defaults": self._unread_is_a_tie.mean} if self._unread else {}
-        report = self._rules.report(TWO_GAMES, (SINGLE_GAME,))
         return with_extra(report, {**self._orders.extra(), **upstream})

@@ -16,7 +16,6 @@ from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.figures import Extra, Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import (
     About,
-    Judged,
     JudgeGroup,
     Recorded,
     Row,
@@ -64,8 +63,6 @@ SETS = (
 _LAST_WORD = {re.sub(r"[^a-z0-9]", "", name.split("_", 1)[-1]): name for name in SETS}
 ONE_ORDER = "; the published figures average both, as a pairwise judge does."
 _SHARES = ("correct_False", "correct_True", "correct_both", "equal")
-_LEADS = ("pair_strict", "single_game", "mean_of_orders")
-"""The rule that holds, by how often a pair was shown."""
 _RECORDED = ("subset", "evaluator", "method", "index", "label", "stage", "kind", "swap", "raw_text")
 
 
@@ -256,7 +253,7 @@ class _Texts:
         return verdicts[0], verdicts[1]
 
 
-class _BothOrders:
+class _BothOrders(SideBySide):
     """Pairs under the rule that fits how often they were shown: twice, once, or not as pairs at
     all.
     """
@@ -270,7 +267,7 @@ class _BothOrders:
                 is_pair,
             )
 
-        self._rules = SideBySide(
+        super().__init__(
             {
                 "pair_strict": SubsetTallies("pair_strict", pair_credit, is_pair),
                 "single_game": SubsetTallies("single_game", single_game_credit, is_pair),
@@ -279,23 +276,16 @@ class _BothOrders:
                 "correct_True": share(lambda _, second, label: second == label),
                 "correct_both": share(lambda first, second, label: first == second == label),
                 "equal": share(lambda first, second, _: first == second),
-            }
+            },
+            [("pair_strict", ["mean_of_orders"]), ("single_game", []), ("mean_of_orders", _SHARES)],
         )
-        self._played: set[int] = set()
 
-    def add(self, judged: Judged) -> float | None:
-        played = min(judged.played_orders, 2)
-        if judged.status == "scored":
-            self._played.add(played)
-        return self._rules.add(judged)[_LEADS[played]]
-
-    def report(self) -> Report:
-        played = 1 if 1 in self._played else max(self._played, default=2)
-        beside = {0: ["mean_of_orders"], 1: [], 2: list(_SHARES)}[played]
-        report = self._rules.report(_LEADS[played], beside, gaps=not played)
+    def report(self, *, gaps: bool = False) -> Report:
+        """Also the mean of the adversarial sets."""
+        report = super().report(gaps=not self.times)
         adversarial = {n: part for n, part in report.by_subset.items() if n in ADVERSARIAL}
         if not adversarial:
             return report
         mean = mean_of(adversarial[n].score for n in ADVERSARIAL if n in adversarial)
-        gaps = absent(ADVERSARIAL, adversarial)
-        return with_extra(report, {"adversarial_mean": mean, "adversarial_absent": gaps})
+        absent_sets = absent(ADVERSARIAL, adversarial)
+        return with_extra(report, {"adversarial_mean": mean, "adversarial_absent": absent_sets})

@@ -21,11 +21,13 @@ from rm_gallery.gallery.benchmarks.judgements import Judged, Row, integer, sign
 from rm_gallery.gallery.benchmarks.llmbar import ONE_ORDER
 from rm_gallery.gallery.benchmarks.preferences import voted_outputs
 from rm_gallery.gallery.benchmarks.rules import (
+    Kinds,
     MeanOfSubsets,
     RuleScorer,
     SubsetTallies,
     games,
     mean_of,
+    named_by,
     played_verdict,
 )
 
@@ -185,9 +187,7 @@ class _Ordered(MeanOfSubsets):
     def __init__(self, label: str) -> None:
         credit = partial(ordered_credit, label=label)
         tallies = SubsetTallies("ordered_pairs", credit, _fits, _guessed)
-        super().__init__(
-            tallies, SETS, lambda judged: str(judged.metadata.get("language") or "(no language)")
-        )
+        super().__init__(tallies, SETS, Kinds("categories", named_by("language")))
         self._label = label
         self._correlations: dict[str, list[float]] = {"spearman": [], "kendall": []}
 

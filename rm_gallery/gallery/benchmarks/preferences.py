@@ -41,12 +41,9 @@ from rm_gallery.gallery.benchmarks.rules import (
     PooledScorer,
     RuleScorer,
     SubsetTallies,
-    best_of_n_credit,
     games,
-    mean_of,
     played_verdict,
     strict_pairs,
-    strict_share,
     tie_credit,
 )
 
@@ -114,29 +111,23 @@ class _Either(PooledScorer):
     """
 
     def __init__(self) -> None:
-        super().__init__(
-            SubsetTallies(
-                "best_of_n_tie_credit", best_of_n_credit, has_preference, strict_share, self._chance
-            )
-        )
+        super().__init__(tie_credit())
+        self._pairs = PooledScorer(strict_pairs())
         self._only_pairs = True
 
+    def only_scores(self) -> None:
+        super().only_scores()
+        self._pairs.only_scores()
+
     def add(self, judged: Judged) -> float | None:
-        credit = super().add(judged)
+        credit, strict = super().add(judged), self._pairs.add(judged)
         if is_pair(judged.chosen):
-            return None if credit is None else float(credit == 1.0)
+            return strict
         self._only_pairs = self._only_pairs and not has_preference(judged.chosen)
         return credit
 
     def report(self) -> Report:
-        if not self._only_pairs:
-            return super().report()
-        strict = self._tallies.with_credits("pair_strict", lambda credit: float(credit == 1.0))
-        return self.report_of(strict)
-
-    def _chance(self, shares: Sequence[float]) -> float | None:
-        """The mean; with tie credit a pair whose orders contradict each other is worth a half."""
-        return mean_of(shares if self._only_pairs else (share or 0.5 for share in shares))
+        return self._pairs.report() if self._only_pairs else super().report()
 
 
 WITH_TIES, WITHOUT_TIES = "with_ties", "without_ties"

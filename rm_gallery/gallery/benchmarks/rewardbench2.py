@@ -40,10 +40,12 @@ from rm_gallery.gallery.benchmarks.rules import (
     RuleScorer,
     Tally,
     absent,
+    by_label,
     headline,
     mean_of,
     mean_of_parts,
     mean_over_clusters,
+    share_of_top,
     tie_credit,
 )
 
@@ -193,11 +195,9 @@ def upstream_credit(judged: Judged) -> float:
     """What a best-of-N row earns upstream, whose judge may have said nothing usable: the top ones
     of the scores there are share the point, and without any score each answer has the same share.
     """
-    rows = zip(judged.scores, judged.chosen, strict=True)
-    known = [(score, label) for score, label in rows if score is not None and not math.isnan(score)]
-    top = max((score for score, _ in known), default=None)
-    winners = [label for score, label in known if score == top] or judged.chosen
-    return sum(winners) / len(winners)
+    unread = -math.inf
+    scores = [unread if s is None or math.isnan(s) else s for s in judged.scores]
+    return share_of_top(scores, judged.chosen)
 
 
 class _SubsetMean:
@@ -373,8 +373,7 @@ class TiesTally:
         """
         if values is None:
             return None
-        right = [value for value, label in zip(values, labels, strict=True) if label]
-        wrong = [value for value, label in zip(values, labels, strict=True) if not label]
+        right, wrong = by_label(values, labels)
         row = TiesRow(min(right), max(right), max(wrong), len(right))
         kind, prompt = self._kind_and_prompt(name, row.n_right)
         rows = self.rows[kind]

@@ -19,7 +19,6 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, question
-from rm_gallery.gallery.benchmarks.figures import Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import (
     About,
     Candidate,
@@ -40,13 +39,17 @@ from rm_gallery.gallery.benchmarks.judgements import (
 )
 from rm_gallery.gallery.benchmarks.rules import (
     Gathered,
+    Kinds,
     PooledScorer,
     RuleScorer,
     beaten_losers,
+    named_by,
     strict_pairs,
 )
 
-GOALS = ("Helpfulness", "Harmlessness")
+_GOALS = Kinds(
+    "categories", named_by("subset", "category"), "goals_absent", ("Helpfulness", "Harmlessness")
+)
 _REWARDS = ("chosen_reward", "reject_reward")
 
 
@@ -99,7 +102,7 @@ class RMBPairwise(_RMB):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count strict pairs."""
-        return _Goals(strict_pairs(), _goal)
+        return PooledScorer(strict_pairs(), _GOALS)
 
     def recorded_scores(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """Scores by id as for any benchmark, or the published files: both scores of a pair in one
@@ -183,25 +186,13 @@ def _bare(row: Row, name: str, number: int) -> DataSample:
     )
 
 
-class _Goals(PooledScorer):
-    """Samples of both goals, pooled; a goal without a score is named."""
-
-    def report(self) -> Report:
-        report = super().report()
-        scored = {
-            name for name, part in report.extra["categories"].items() if part.score is not None
-        }
-        absent = [goal for goal in GOALS if goal not in scored]
-        return with_extra(report, {"goals_absent": absent}) if absent else report
-
-
-class _Lists(_Goals):
+class _Lists(PooledScorer):
     """Lists, whole or in pairs; a list counts when its last pair has come, and is lost as soon as
     one of them is.
     """
 
     def __init__(self) -> None:
-        super().__init__(beaten_losers(), _goal)
+        super().__init__(beaten_losers(), _GOALS)
         self._pairs = Gathered()
 
     def add(self, judged: Judged) -> float | None:
@@ -227,10 +218,6 @@ def _rejoined(pairs: list[Judged]) -> Judged:
         for place, pair in enumerate(scores, 1)
     ]
     return Judged(sample, judgements, lost.status, lost.issues)
-
-
-def _goal(judged: Judged) -> str:
-    return judged.subset or "(no category)"
 
 
 def _candidate(cell: Any, column: str, where: RowRef) -> tuple[str, str | None]:
