@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CELLS = ("TP", "FP", "TN", "FN")
+_CELL = {(True, True): 0, (False, True): 1, (False, False): 2, (True, False): 3}
+"""The place of a count, by whether one is good and is called so."""
 Measure = Callable[[float, float, float, float], "float | None"]
 """A figure of the four counts, which rises with each that is called what it is; None where it has
 no value.
@@ -41,15 +43,14 @@ class Cells:
         score); gives the share that was called what it is.
         """
         credit, cause = None, judged.cause_or("data")
-        if not said:
-            for truth in good if cause else ():  # what the protocol leaves out is not missing
+        if said:
+            pairs = list(zip(good, said, strict=True))
+            for truth, called in pairs:
+                self.clusters[judged.cluster][_CELL[bool(truth), bool(called)]] += 1
+            credit = sum(truth == called for truth, called in pairs) / len(pairs)
+        elif cause:  # what the protocol leaves out is not missing
+            for truth in good:
                 self.unseen[not truth] += 1
-        else:
-            counts, hits = self.clusters[judged.cluster], 0
-            for truth, called in zip(good, said, strict=True):
-                counts[(0 if called else 3) if truth else (1 if called else 2)] += 1
-                hits += truth == called
-            credit = hits / len(said)
         self.rows.add(credit, judged.status, judged.cluster, cause)
         return credit
 
@@ -79,19 +80,18 @@ def cells_figure(
     known = merged(part.rows for part in parts).counts()
     if parts and low is not None and high is not None:
         known["bounds"] = Interval(low, high)
-    score = measure(tp, fp, tn, fn) if clusters else None
-    extra = dict(beside(tp, fp, tn, fn)) if clusters else {}
-    if score is None:
-        return Figure(rule, score=None, ci95=None, extra=extra, **known)
+    score, extra = (measure(tp, fp, tn, fn), beside(tp, fp, tn, fn)) if clusters else (None, {})
     ci95 = None
-    # sorted, so that the order in which samples finish changes no draw;
-    # clusters that are all alike would know the figure exactly: then it is drawn as for one cluster
-    for rows in (sorted(clusters.values()), [[tp, fp, tn, fn]]):
-        drawn = [measure(*map(float, each)) for each in _draws(rows, seed, named)]
-        ci95 = interval_of([np.array([each for each in drawn if each is not None])], score)
-        if ci95 is not None and ci95.low < ci95.high:
-            break
-    return Figure(rule, score=score, ci95=ci95, extra=extra, **known)
+    if score is not None:
+        # sorted, so that the order in which samples finish changes no draw;
+        # clusters that are all alike would know the figure exactly: then it is drawn as for one
+        # cluster
+        for rows in (sorted(clusters.values()), [[tp, fp, tn, fn]]):
+            drawn = [measure(*map(float, each)) for each in _draws(rows, seed, named)]
+            ci95 = interval_of([np.array([each for each in drawn if each is not None])], score)
+            if ci95 is not None and ci95.low < ci95.high:
+                break
+    return Figure(rule, score=score, ci95=ci95, extra=dict(extra), **known)
 
 
 def _draws(clusters: Sequence[Sequence[int]], seed: int, name: str) -> NDArray[np.float64]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
+from rm_gallery.core.data.load.converters import output as answer_of
 from rm_gallery.core.data.load.converters import shown
 from rm_gallery.core.data.schema import (
     DataSample,
@@ -290,7 +291,7 @@ def judged(reward: BaseReward, sample: DataSample) -> Judged:
     if reward.kind == "pairwise" and sample.output:
         judgements += _games(reward, sample)
     elif reward.kind == "listwise" and reward.judged and len(judgements) == 2:
-        first, second = _extra(reward, sample).get("order", (0, 1))
+        first, second = _noted(reward, sample).get("order", (0, 1))
         judgements.append(
             Judgement(
                 Pair(first, second), verdict=sign(judgements[first].score, judgements[second].score)
@@ -323,7 +324,7 @@ def status_of(issues: Sequence[RewardIssue]) -> Status:
     return "stopped" if any(issue.reason in NOT_BEGUN for issue in issues) else "unscored"
 
 
-def _extra(reward: BaseReward, sample: DataSample) -> dict[str, Any]:
+def _noted(reward: BaseReward, sample: DataSample) -> dict[str, Any]:
     """What a comparing reward noted down beside its scores; it is the same for every output."""
     record = sample.output[0].answer.reward
     return record.extra_data.get(reward.key_in(record), {})
@@ -331,7 +332,7 @@ def _extra(reward: BaseReward, sample: DataSample) -> dict[str, Any]:
 
 def _games(reward: BaseReward, sample: DataSample) -> list[Judgement]:
     """The verdicts of a pairwise reward, each under the order in which the pair was shown."""
-    extra, games = _extra(reward, sample), []
+    extra, games = _noted(reward, sample), []
     for pair, margins in extra.get("pairs", {}).items():
         low, high = (int(part) for part in pair.split(","))
         # a rule has no position to favour: what it says in one order holds in both
@@ -414,8 +415,7 @@ def joined(
     known: dict[str, int] = {}
     numbered = False
     for number, sample in enumerate(samples):
-        if not number:
-            numbered = sample.unique_id == sample.content_hash()
+        numbered = numbered if number else sample.unique_id == sample.content_hash()
         names = (sample.unique_id, str(number)) if numbered else ids(sample)
         texts = hash(tuple(output.answer.text for output in sample.output))
         for model, scores in by_model.items():
@@ -494,14 +494,10 @@ def integer(value: Any) -> int | None:
     """A whole number, also as 3.0 (of a table column with gaps) or "3" (of a table of texts); None
     for anything else.
     """
-    if isinstance(value, str) and value.removeprefix("-").isdecimal():
-        return int(value)
-    known = (
-        isinstance(value, int)
-        and not isinstance(value, bool)
-        or isinstance(value, float)
-        and value.is_integer()
-    )
+    if isinstance(value, str):
+        known = value.removeprefix("-").isdecimal()
+    else:
+        known = not isinstance(value, bool) and isinstance(value, int | float) and value % 1 == 0
     return int(value) if known else None
 
 
@@ -577,10 +573,10 @@ def _judged(sample: DataSample, scores: Mapping[_Cell, float | None]) -> Judged:
             f"scores: sample '{sample.sample_id[:80]}' is no pair, so its scores have no order AB "
             f"or BA."
         )
-    means = [
-        _mean_if_whole([of.get(place) for of in by_order.values()])
-        for place in range(len(sample.output))
-    ]
+    means: list[float | None] = []
+    for place in range(len(sample.output)):
+        known = whole([of.get(place) for of in by_order.values()])
+        means.append(math.fsum(known) / len(known) if known else None)
     games = [
         game(order == "BA", sign(of.get(0), of.get(1))) for order, of in by_order.items() if order
     ]
@@ -618,16 +614,9 @@ def _positions(sample: DataSample) -> dict[str, int]:
     rejected ones, and A and B.
     """
     labels = [preference_of(output) == "rejected" for output in sample.output]
-    positions = {
-        str(place): at
-        for place, at in enumerate(sorted(range(len(labels)), key=labels.__getitem__))
-    }
+    ranked = enumerate(sorted(range(len(labels)), key=labels.__getitem__))
+    positions = {str(place): at for place, at in ranked}
     return positions | ({"A": 0, "B": 1} if len(labels) == 2 else {})
-
-
-def _mean_if_whole(scores: Sequence[float | None]) -> float | None:
-    known = whole(scores)
-    return math.fsum(known) / len(known) if known else None
 
 
 def judged_pair(
@@ -642,10 +631,7 @@ def judged_pair(
     """
     metadata = {"subset": subset, "unreadable": None in games}
     preferences = {1: ("chosen", "rejected"), -1: ("rejected", "chosen"), 0: ("tie", "tie")}[label]
-    outputs = [
-        {"answer": {"role": "assistant", "content": "", "label": {"preference": preference}}}
-        for preference in preferences
-    ]
+    outputs = [answer_of("", preference) for preference in preferences]
     sample = DataSample.model_validate({"unique_id": name, "output": outputs, "metadata": metadata})
     first, second = (unread if verdict is None else verdict for verdict in games)
     return Judged(sample, [game(False, first), game(True, second)])

@@ -323,12 +323,8 @@ def mean_over_clusters(
     scored = {name: tallies[name] for name in sorted(tallies) if tallies[name].clusters}
     if not scored:
         return None
-    values = np.concatenate(
-        [np.frombuffer(tally.credits, dtype=np.float64) for tally in scored.values()]
-    )
-    clusters = np.concatenate(
-        [np.frombuffer(tally.clusters, dtype=np.uint64) for tally in scored.values()]
-    )
+    values = np.concatenate([np.asarray(tally.credits) for tally in scored.values()])
+    clusters = np.concatenate([np.asarray(tally.clusters) for tally in scored.values()])
     # the same digits in whatever order samples came
     if len(scored) == 1 and weights is None:  # most figures: no stratum to number per sample
         order, strata = np.lexsort((values, clusters)), None
