@@ -209,14 +209,16 @@ class Benchmark(DataConverter):
         """A sample of this benchmark: its id (empty for none), the messages of its input, its
         outputs, task and metadata.
         """
-        fields = {
-            "input": asked,
-            "output": outputs,
-            "task_category": task,
-            "source": self.name,
-            "metadata": about,
-        }
-        return DataSample.model_validate({"unique_id": unique_id, **fields})
+        return DataSample.model_validate(
+            {
+                "unique_id": unique_id,
+                "input": asked,
+                "output": outputs,
+                "task_category": task,
+                "source": self.name,
+                "metadata": about,
+            }
+        )
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Start counting under the official rule, strict pairs unless overridden; `seed` is that of
@@ -304,9 +306,9 @@ class Benchmark(DataConverter):
     def under(self, **rule: str) -> Self:
         """This benchmark with settings of its rule, by name; ConfigError for one it does not have."""
         for setting in rule:
-            option = setting.replace("_", "-")
+            words = setting.split("_")
             raise ConfigError(
-                f"{self.name} has no {option.replace('-', ' ')} to set; leave out --{option}."
+                f"{self.name} has no {' '.join(words)} to set; leave out --{'-'.join(words)}."
             )
         return self
 
@@ -392,13 +394,10 @@ def detect_benchmark(row: Row, what: str = "the data", untyped: bool = False) ->
     Raises:
         DataError: none fits, with the columns found; or two do, with both names.
     """
-    own = [
-        benchmark()
-        for benchmark in own_layouts(row, untyped) or own_layouts(row, untyped, general=True)
-    ]
+    own = own_layouts(row, untyped) or own_layouts(row, untyped, general=True)
     names = [benchmark.name for benchmark in own]
     if len(own) == 1:
-        return own[0]
+        return own[0]()
     if own:
         raise DataError(
             f"{what} fits {' and '.join(names)}; say which it is with --benchmark or benchmark=."

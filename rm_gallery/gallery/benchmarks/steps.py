@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -76,9 +77,9 @@ class StepRule:
     @staticmethod
     def parse(text: str) -> StepRule:
         """The rule that "threshold:0.5" or "delta:-0.05" names; ConfigError for anything else."""
-        by, colon, bound = text.strip().partition(":")
+        by, _, bound = text.strip().partition(":")
         try:
-            value = float(bound) if colon else math.nan
+            value = float(bound)
         except ValueError:
             value = math.nan
         if by not in ("threshold", "delta") or not math.isfinite(value):
@@ -94,9 +95,11 @@ class StepRule:
 
     def signs(self, scores: Sequence[float]) -> list[int]:
         """Per step 1 above the bound, 0 at it, -1 below it, of scores of which higher is better."""
-        before = [0.0, *scores] if self.by == "delta" else [0.0] * len(scores)
-        rises = [score - prior for prior, score in zip(before, scores, strict=False)]
-        bound = -self.bound if self.turned and self.by == "threshold" else self.bound
+        rises, bound = scores, self.bound
+        if self.by == "delta":
+            rises = [score - prior for prior, score in pairwise([0.0, *scores])]
+        elif self.turned:
+            bound = -bound
         return [(rise > bound) - (rise < bound) for rise in rises]
 
     def __str__(self) -> str:
@@ -309,18 +312,17 @@ class ProcessBench(StepBenchmark):
         steps, label = text_list(row, "steps", where), _label(required(row, "label", where))
         if label is None or label >= len(steps):
             raise wrong(where, "label", f"-1 or a step from 0 to {len(steps) - 1}", row["label"])
-        right = [
-            True if label == NONE_WRONG or k < label else False if k == label else None
-            for k in range(len(steps))
-        ]
+        right = [None if NONE_WRONG < label < k else k != label for k in range(len(steps))]
         name = identity(row, "id", where)
         about = {
             "subset": _set_of(name) or _set_of(PurePath(where.source).stem),
-            "generator": row.get("generator"),
+            "generator": row.get("generator") or None,
         }
-        asked = question(row, "problem", where)
-        known = {key: value for key, value in about.items() if value}
-        return self.sample(name, asked, [solution(steps, right, first_error=label)], "math", known)
+        asked, outputs = (
+            question(row, "problem", where),
+            [solution(steps, right, first_error=label)],
+        )
+        return self.sample(name, asked, outputs, "math", given(about))
 
     def recorded_label(self, row: Row, name: str, number: int) -> RecordedLabel:
         """The number of the first wrong step."""
@@ -340,14 +342,7 @@ def _label(value: Any) -> int | None:
 
 
 def _set_of(name: str) -> str | None:
-    return next(
-        (
-            known
-            for known in sorted(PROCESSBENCH_SETS, reverse=True)
-            if name.lower().startswith(known)
-        ),
-        None,
-    )
+    return next((known for known in PROCESSBENCH_SETS if name.lower().startswith(known)), None)
 
 
 def harmonic_mean(a: float, b: float) -> float:
@@ -394,10 +389,9 @@ class _FirstErrors:
         return credit
 
     def report(self) -> Report:
-        parts, draws = {}, []
-        for name, kinds in sorted(self._sets.items()):
-            parts[name], drawn = self._set_figure(name, kinds)
-            draws += [] if drawn is None else [drawn]
+        sets = {name: self._set_figure(name, kinds) for name, kinds in sorted(self._sets.items())}
+        parts = {name: figure for name, (figure, _) in sets.items()}
+        draws = [drawn for _, drawn in sets.values() if drawn is not None]
         extra: Extra = {
             name: mean_of(part.extra[name] for part in parts.values() if part.score is not None)
             for name in ("error_accuracy", "correct_accuracy")
@@ -414,11 +408,9 @@ class _FirstErrors:
         wrong_ones, right_ones = kinds[True].mean, kinds[False].mean
         extra = {"error_accuracy": wrong_ones, "correct_accuracy": right_ones}
         counts = merged(kinds.values()).counts()
-        wrong, right = kinds[True].bounds, kinds[False].bounds
-        if wrong is not None and right is not None:  # the figure rises with either accuracy
-            counts["bounds"] = Interval(
-                harmonic_mean(wrong.low, right.low), harmonic_mean(wrong.high, right.high)
-            )
+        bounds = [kinds[wrong].bounds or () for wrong in (True, False)]
+        if all(bounds):  # the figure rises with either accuracy
+            counts["bounds"] = Interval(*map(harmonic_mean, *bounds))
         figure = Figure(PROCESSBENCH_RULE, score=None, ci95=None, extra=extra, **counts)
         if wrong_ones is None or right_ones is None:
             return figure, None
