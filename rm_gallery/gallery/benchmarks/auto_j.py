@@ -21,8 +21,8 @@ from rm_gallery.gallery.benchmarks.judgements import (
     Samples,
     Verdict,
     judged_pair,
-    need,
     peek,
+    recorded_rows,
     turned,
 )
 from rm_gallery.gallery.benchmarks.preferences import TwoAnswers, is_vote
@@ -120,12 +120,11 @@ class AutoJ(TwoAnswers):
             if "pred" in first
             else ("raw_text", "raw_text_exchanged")
         )
-        for number, row in enumerate(rows, 1):
-            need(row, ("scenario", "label", *columns), number)
-            label = self.recorded_vote(row, number)
+        for row in recorded_rows(rows, "scenario", "label", *columns):
+            label = self.recorded_vote(row)
             first_order, swapped = (self._recorded_verdict(row[column]) for column in columns)
             group = _GROUP_OF.get(str(row["scenario"]), "other")
-            yield {}, judged_pair(str(number), label, (first_order, turned(swapped)), group)
+            yield {}, judged_pair(str(row.number), label, (first_order, turned(swapped)), group)
 
     def _recorded_verdict(self, recorded: Any) -> Verdict:
         """A recorded label or text as a verdict on the answers as they were shown."""

@@ -53,6 +53,8 @@ ROW = RowRef("data", 1)
 Turn = dict[str, Any]
 Turns = list[Turn]
 """A conversation, as `DataSample` takes it."""
+Output = dict[str, Any]
+"""An answer with its labels and steps, as `DataSample` takes it."""
 
 
 def given(about: Row) -> About:
@@ -202,7 +204,7 @@ class Benchmark(DataConverter):
         self,
         unique_id: str,
         asked: Any,
-        outputs: list[dict[str, Any]],
+        outputs: list[Output],
         task: str | None,
         about: About | None = None,
     ) -> DataSample:

@@ -16,21 +16,18 @@ from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     JudgeGroup,
     Recorded,
+    RecordedRow,
     Row,
     Rows,
     Samples,
     Verdict,
     is_pair,
     judged_pair,
-    named,
-    need,
-    number_of,
     peek,
-    recorded_text,
+    recorded_rows,
     sees_one_order,
     sign,
     turned,
-    unfit,
 )
 from rm_gallery.gallery.benchmarks.preferences import TwoAnswers
 from rm_gallery.gallery.benchmarks.rules import (
@@ -118,48 +115,45 @@ class JudgeBench(TwoAnswers):
             yield from super().recorded_scores(rows, samples, **rule)
             return
         self.under(**rule)
-        for number, row in enumerate(rows, 1):
-            scores = [number_of(row.get(column), column, number) for column in _SCORES]
+        for row in recorded_rows(rows):
+            scores = [row.score(column) for column in _SCORES]
             if None in scores[2:]:
                 scores[2:] = scores[:2]
             a, b, a_swapped, b_swapped = scores
             games = (_won(a, b), turned(_won(b_swapped, a_swapped)))
-            yield _judge(row), self._played(row, number, games)
+            yield _judge(row), self._played(row, games)
 
     def replayed(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """The published outputs: one text a game, read as its judge's protocol reads it; what it
         cannot read is a tie.
         """
         self.under(**rule)
-        pairs: dict[tuple[str, str], tuple[Row, int, dict[str, Verdict]]] = {}
-        for number, row in enumerate(rows, 1):
-            need(row, ("pair_id", "label", "judge_model", "order", "raw_text"), number)
+        pairs: dict[tuple[str, str], tuple[RecordedRow, dict[str, Verdict]]] = {}
+        for row in recorded_rows(rows, "pair_id", "label", "judge_model", "order", "raw_text"):
             order = str(row["order"])
             if order not in ("AB", "BA"):
-                raise unfit(number, "order", "AB or BA", row["order"])
-            verdict = judgebench_reader(str(row.get("judge_name") or "arena_hard"))(
-                recorded_text(row["raw_text"], number)
-            )
-            key = repr(_judge(row)), named(row["pair_id"], number, "pair_id")
-            first, _, games = pairs.setdefault(key, (row, number, {}))
-            if self.recorded_vote(row, number) != self.recorded_vote(first, number):
+                raise row.unfit("order", "AB or BA")
+            read = judgebench_reader(str(row.get("judge_name") or "arena_hard"))
+            verdict = read(row.text())
+            key = repr(_judge(row)), row.named("pair_id")
+            first, games = pairs.setdefault(key, (row, {}))
+            if self.recorded_vote(row) != self.recorded_vote(first):
                 raise DataError(
-                    f"recorded row {number}: pair '{key[1][:80]}' has another label than in its "
+                    f"recorded row {row.number}: pair '{key[1][:80]}' has another label than in its "
                     f"other game."
                 )
             if order in games:
                 raise DataError(
-                    f"recorded row {number}: pair '{key[1][:80]}' has a second text of order "
+                    f"recorded row {row.number}: pair '{key[1][:80]}' has a second text of order "
                     f"{order}; keep one."
                 )
             games[order] = verdict if order == "AB" else turned(verdict)
-        for row, number, games in pairs.values():
-            yield _judge(row), self._played(row, number, (games.get("AB"), games.get("BA")))
+        for row, games in pairs.values():
+            yield _judge(row), self._played(row, (games.get("AB"), games.get("BA")))
 
-    def _played(self, row: Row, number: int, games: tuple[Verdict, Verdict]) -> Judged:
-        category = _category(str(row.get("source") or ""))
-        name = named(row["pair_id"], number, "pair_id")
-        return judged_pair(name, self.recorded_vote(row, number), games, category, unread=0)
+    def _played(self, row: RecordedRow, games: tuple[Verdict, Verdict]) -> Judged:
+        category, name = _category(str(row.get("source") or "")), row.named("pair_id")
+        return judged_pair(name, self.recorded_vote(row), games, category, unread=0)
 
     def recorded_scorer(self, seed: int = 0) -> RuleScorer:
         """Two games, with the pairs beside them of which a text holds no verdict."""

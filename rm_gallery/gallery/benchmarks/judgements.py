@@ -451,22 +451,20 @@ def group_of(judge: str | None) -> JudgeGroup:
 def scores_by_model(rows: Rows) -> ScoresByModel:
     """The scores of rows of one candidate each."""
     by_model: ScoresByModel = {}
-    number = 0
-    for number, row in enumerate(rows, 1):
-        need(row, _COLUMNS, number)
+    for row in recorded_rows(rows, *_COLUMNS):
         order = "" if row.get("order") is None else str(row["order"]).strip().upper()
         if order not in ("", "AB", "BA"):
-            raise unfit(number, "order", "AB or BA", row["order"])
-        name, place = named(row["id"], number), (_candidate(row["candidate"], number), order)
+            raise row.unfit("order", "AB or BA")
+        name, place = row.named(), (row.candidate(), order)
         places = by_model.setdefault(judge_of(row), {}).setdefault(name, {})
         if place in places:
             what = f"candidate {place[0]}" + (f" in order {order}" if order else "")
             raise DataError(
-                f"recorded row {number}: {what} of id '{name[:80]}' was given before; keep one "
+                f"recorded row {row.number}: {what} of id '{name[:80]}' was given before; keep one "
                 f"score of it."
             )
-        places[place] = number_of(row["score"], "score", number)
-    if not number:
+        places[place] = row.score("score")
+    if not by_model:
         raise DataError("scores: no rows found; a row holds " + ", ".join(_COLUMNS) + ".")
     return by_model
 
@@ -480,14 +478,70 @@ def peek(rows: Rows) -> tuple[Row, Iterator[Row]]:
     return (first or {}), chain(() if first is None else (first,), waiting)
 
 
-def need(row: Row, columns: Sequence[str], number: int) -> None:
-    """DataError for the first column that a recorded row does not have."""
-    missing = [column for column in columns if column not in row]
-    if missing:
-        raise DataError(
-            f"recorded row {number}: column '{missing[0]}' is missing; a row holds "
-            f"{', '.join(columns)}; the row has: {', '.join(map(str, row)) or 'no columns'}."
-        )
+class RecordedRow(dict[str, Any]):
+    """A row of a file of judgements, with its number from 1; what does not fit is a DataError."""
+
+    def __init__(self, row: Row, number: int) -> None:
+        super().__init__(row)
+        self.number = number
+
+    def need(self, *columns: str) -> None:
+        """DataError for the first column that it does not have."""
+        missing = [column for column in columns if column not in self]
+        if missing:
+            raise DataError(
+                f"recorded row {self.number}: column '{missing[0]}' is missing; a row holds "
+                f"{', '.join(columns)}; the row has: {', '.join(map(str, self)) or 'no columns'}."
+            )
+
+    def unfit(self, column: str, expected: str, value: object = None) -> DataError:
+        """The error for a value that does not fit, or for what was read out of it."""
+        return _unfit(self.number, column, expected, self[column] if value is None else value)
+
+    def named(self, column: str = "id") -> str:
+        """An id as text."""
+        value = self[column]
+        if isinstance(value, str) and value:
+            return value
+        return str(self.integer(column, "an id (text or whole number)"))
+
+    def integer(self, column: str, expected: str = "a whole number") -> int:
+        """A whole number, which is no text."""
+        value = self[column]
+        whole = None if isinstance(value, str) else integer(value)
+        if whole is None:
+            raise self.unfit(column, expected)
+        return whole
+
+    def text(self, column: str = "raw_text") -> str:
+        """What a judge wrote, empty where it gave nothing."""
+        value = self[column]
+        if value is not None and not isinstance(value, str):
+            raise self.unfit(column, "text")
+        return value or ""
+
+    def score(self, column: str) -> float | None:
+        """A score; None where there is none."""
+        return number_of(self.get(column), column, self.number)
+
+    def candidate(self) -> str:
+        """A or B, or a position counted from 0."""
+        value = self["candidate"]
+        value = value.strip().upper() if isinstance(value, str) else value
+        if value in ("A", "B"):
+            return str(value)
+        position = integer(value)
+        if position is None or position < 0:
+            raise self.unfit("candidate", "A, B or a position counted from 0")
+        return str(position)
+
+
+def recorded_rows(rows: Rows, *columns: str) -> Iterator[RecordedRow]:
+    """The rows of a file of judgements, each of which has these columns."""
+    for number, row in enumerate(rows, 1):
+        recorded = RecordedRow(row, number)
+        recorded.need(*columns)
+        yield recorded
 
 
 def integer(value: Any) -> int | None:
@@ -501,28 +555,10 @@ def integer(value: Any) -> int | None:
     return int(value) if known else None
 
 
-def named(value: Any, number: int, column: str = "id") -> str:
-    """An id as text; DataError for what is none."""
-    if isinstance(value, str) and value:
-        return value
-    whole = None if isinstance(value, str) else integer(value)
-    if whole is None:
-        raise unfit(number, column, "an id (text or whole number)", value)
-    return str(whole)
-
-
-def unfit(number: int, column: str, expected: str, value: object) -> DataError:
-    """The error for a value of a recorded row that does not fit."""
+def _unfit(number: int, column: str, expected: str, value: object) -> DataError:
     return DataError(
         f"recorded row {number}, column '{column}': expected {expected}, found {shown(value)}."
     )
-
-
-def recorded_text(value: Any, number: int, column: str = "raw_text") -> str:
-    """What a judge wrote, empty where it gave nothing; DataError for anything but text."""
-    if value is not None and not isinstance(value, str):
-        raise unfit(number, column, "text", value)
-    return value or ""
 
 
 def number_of(value: Any, column: str, number: int) -> float | None:
@@ -534,18 +570,8 @@ def number_of(value: Any, column: str, number: int) -> float | None:
     if value is None or (isinstance(value, str) and value.strip().lower() in ("", "nan")):
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise unfit(number, column, "a number", value)
+        raise _unfit(number, column, "a number", value)
     return float(value) if math.isfinite(value) else None
-
-
-def _candidate(value: Any, number: int) -> str:
-    value = value.strip().upper() if isinstance(value, str) else value
-    if value in ("A", "B"):
-        return str(value)
-    position = integer(value)
-    if position is None or position < 0:
-        raise unfit(number, "candidate", "A, B or a position counted from 0", value)
-    return str(position)
 
 
 def _some_names(names: Sequence[str]) -> str:

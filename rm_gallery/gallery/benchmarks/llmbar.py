@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from rm_gallery.core.data.load.converters import (
@@ -18,17 +19,15 @@ from rm_gallery.gallery.benchmarks.judgements import (
     About,
     JudgeGroup,
     Recorded,
+    RecordedRow,
     Row,
     Rows,
     Samples,
     Verdict,
-    integer,
     is_pair,
     judged_pair,
-    need,
-    recorded_text,
+    recorded_rows,
     turned,
-    unfit,
 )
 from rm_gallery.gallery.benchmarks.preferences import TwoAnswers
 from rm_gallery.gallery.benchmarks.rules import (
@@ -110,20 +109,13 @@ class LLMBar(TwoAnswers):
         """
         self.under(**rule)
         texts: dict[tuple[str, str, str, int], _Texts] = {}
-        for number, row in enumerate(rows, 1):
-            need(row, _RECORDED, number)
-            key = (
-                str(row["subset"]),
-                str(row["evaluator"]),
-                str(row["method"]),
-                _whole_number(row, "index", number),
-            )
+        for row in recorded_rows(rows, *_RECORDED):
+            subset, evaluator, method = (str(row[name]) for name in _RECORDED[:3])
+            key = subset, evaluator, method, row.integer("index")
             sign = self.vote_of(row["label"])
             if sign is None or texts.setdefault(key, _Texts(sign)).label != sign:
-                raise unfit(
-                    number, "label", "1 or 2, the same for all texts of a pair", row["label"]
-                )
-            texts[key].add(row, number)
+                raise row.unfit("label", "1 or 2, the same for all texts of a pair")
+            texts[key].add(row)
         for (subset, evaluator, method, index), written in texts.items():
             verdicts = written.read(evaluator, method)
             yield (
@@ -210,47 +202,35 @@ def llmbar_ratings(first: str, second: str) -> tuple[Verdict, Verdict]:
     return (1 if a > b else -1), (-1 if b > a else 1)
 
 
-def _whole_number(row: Row, column: str, number: int) -> int:
-    value = None if isinstance(row[column], str) else integer(row[column])
-    if value is None:
-        raise unfit(number, column, "a whole number", row[column])
-    return value
-
-
+@dataclass
 class _Texts:
     """What a method wrote on one pair: texts by stage and order, or two ratings."""
 
-    def __init__(self, label: int) -> None:
-        self.label = label
-        self._compared: dict[int, dict[bool, tuple[str, str]]] = {}
-        self._rated: dict[str, str] = {}
+    label: int
+    compared: dict[tuple[int, bool], tuple[str, str]] = field(default_factory=dict)
+    rated: dict[str, str] = field(default_factory=dict)
 
-    def add(self, row: Row, number: int) -> None:
+    def add(self, row: RecordedRow) -> None:
         """Keep one text; what a judge wrote to itself before its verdict is none."""
-        kind, written = str(row["kind"]), recorded_text(row["raw_text"], number)
+        kind, written = str(row["kind"]), row.text()
         if kind.startswith("rating_output"):
-            self._rated[kind] = written
+            self.rated[kind] = written
         elif kind in ("compare", "synthesize"):
             if not isinstance(row["swap"], bool):
-                raise unfit(number, "swap", "true or false", row["swap"])
-            self._compared.setdefault(_whole_number(row, "stage", number), {})[row["swap"]] = (
-                kind,
-                written,
-            )
+                raise row.unfit("swap", "true or false")
+            self.compared[row.integer("stage"), row["swap"]] = kind, written
 
     def read(self, evaluator: str, method: str) -> tuple[Verdict, Verdict]:
-        """The verdicts of both orders, naming the outputs."""
-        if self._rated:
-            return llmbar_ratings(
-                *(self._rated.get(f"rating_output_{place}", "") for place in (1, 2))
-            )
-        last = self._compared[max(self._compared)] if self._compared else {}
+        """The verdicts of both orders, naming the outputs; the last stage decides."""
+        if self.rated:
+            first, second = (self.rated.get(f"rating_output_{place}", "") for place in (1, 2))
+            return llmbar_ratings(first, second)
+        last = max((stage for stage, _ in self.compared), default=0)
         verdicts: list[Verdict] = []
         for swapped in (False, True):
-            kind, written = last.get(swapped, ("compare", ""))
-            verdict = llmbar_reader(evaluator, method, kind)(written)
-            verdicts.append(turned(verdict) if swapped else verdict)
-        return verdicts[0], verdicts[1]
+            kind, written = self.compared.get((last, swapped), ("compare", ""))
+            verdicts.append(llmbar_reader(evaluator, method, kind)(written))
+        return verdicts[0], turned(verdicts[1])
 
 
 class _BothOrders(SideBySide):

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import combinations
-from typing import Any
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
@@ -16,7 +15,7 @@ from rm_gallery.core.data.load.converters import (
     wrong,
 )
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, given, question
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, Output, cell, given, question
 from rm_gallery.gallery.benchmarks.figures import Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row, integer, sign, whole
 from rm_gallery.gallery.benchmarks.llmbar import ONE_ORDER
@@ -104,7 +103,7 @@ class LongJudgeBench(Benchmark):
         responses: Sequence[Row],
         truth: Row,
         where: RowRef,
-    ) -> list[dict[str, Any]]:
+    ) -> list[Output]:
         """The responses with what people said of them."""
         said = [one["content"] for one in responses]
         if name == "surge":

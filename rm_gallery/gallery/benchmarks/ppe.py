@@ -25,7 +25,7 @@ from rm_gallery.core.stats.ranking import expected_best
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, given, question
 from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import About, Judged, Row, known_of, whole
+from rm_gallery.gallery.benchmarks.judgements import About, Judged, Row, known_of
 from rm_gallery.gallery.benchmarks.preferences import Votes
 from rm_gallery.gallery.benchmarks.rules import (
     Gathered,
@@ -183,8 +183,8 @@ class _Picks:
     def _conflict(
         self, judged: Judged, margins: Sequence[float | None], lost: Judged
     ) -> float | None:
-        known = whole(margins)
-        credit = None if known is None else mean_of(float(margin > 0) for margin in known)
+        won = [float(margin > 0) for margin in margins if margin is not None]
+        credit = mean_of(won) if len(won) == len(margins) else None
         # a question without both right and wrong answers holds no pair, and none is missing
         cause = lost.cause_or("judge") if margins else None
         tally = self._tallies[CONFLICT_PAIRS][judged.subset]

@@ -28,7 +28,7 @@ from rm_gallery.gallery.benchmarks.counts import (
     cells_figure,
 )
 from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report, plain, with_extra
-from rm_gallery.gallery.benchmarks.judgements import Judged, JudgeGroup, Row, unfit
+from rm_gallery.gallery.benchmarks.judgements import Judged, JudgeGroup, RecordedRow, Row
 from rm_gallery.gallery.benchmarks.rules import RuleScorer, Tally, absent, mean_of, merged
 from rm_gallery.gallery.benchmarks.steps import (
     RecordedLabel,
@@ -85,11 +85,11 @@ class PRMBench(StepBenchmark):
         about = {"subset": kind, **({"cluster": problem} if problem else {})}
         return self.sample(_id(kind, problem) if problem else "", asked, outputs, "math", about)
 
-    def recorded_label(self, row: Row, name: str, number: int) -> RecordedLabel:
+    def recorded_label(self, row: RecordedRow, name: str) -> RecordedLabel:
         """The published logs: `idx` with its class in front, the class, and the wrong steps."""
         kind, wrong_steps = str(row["classification"]), json_cell(row["error_steps"])
         if not _are_numbers(wrong_steps):
-            raise unfit(number, "error_steps", "whole numbers", wrong_steps)
+            raise row.unfit("error_steps", "whole numbers", wrong_steps)
         name = _id(kind, name)
         about = {"subset": kind, "cluster": name[len(kind) + 1 :]}
         return name, {"error_steps": wrong_steps}, about

@@ -11,7 +11,7 @@ from rm_gallery.core.data.load.converters import RowRef, identity, required, tur
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.denominator import weighted_bounds
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, Turns, cell, given, question
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, Output, Turns, cell, given, question
 from rm_gallery.gallery.benchmarks.figures import Extra, Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import Row, known_of
 from rm_gallery.gallery.benchmarks.preferences import answered, shared_turns
@@ -73,6 +73,7 @@ _PREFERENCE_SETS = (
     "pku_better",
     "pku_safer",
 )
+_NAMED_AFTER = re.compile(rf"({'|'.join(_PREFERENCE_SETS)})(?![a-z0-9_])")
 LEADERBOARD = "leaderboard"
 _PRIOR = "Prior Sets"
 _GROUPS = {**SECTION_WEIGHTS, _PRIOR: dict.fromkeys(PRIOR_SETS, 1)}
@@ -202,15 +203,8 @@ def _preference_set(source: str) -> str | None:
     (`…[shp]`) is named after.
     """
     parts = re.split(r"[/\\\[\]]", source)[-3:]
-    return next(
-        (
-            name
-            for part in reversed(parts)
-            for name in _PREFERENCE_SETS
-            if re.match(rf"{name}(?![a-z0-9_])", part)
-        ),
-        None,
-    )
+    found = [match[0] for part in parts if (match := _NAMED_AFTER.match(part))]
+    return found[-1] if found else None
 
 
 def _is_text_list(value: Any) -> bool:
@@ -237,7 +231,7 @@ def _answer_turns(row: Row, column: str, where: RowRef) -> Turns:
     return answered(turns(value, column, where), column, where)
 
 
-def stepped(answer: Turns, preference: str) -> dict[str, Any]:
+def stepped(answer: Turns, preference: str) -> Output:
     """An output of several turns: the last one is its labelled answer, the others are its steps."""
     final = {**answer[-1], "label": {"preference": preference}}
     return {"answer": final, "steps": answer[:-1]} if len(answer) > 1 else {"answer": final}

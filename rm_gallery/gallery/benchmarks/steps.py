@@ -25,12 +25,13 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given, question
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, Output, given, question
 from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
     About,
     Judged,
     Recorded,
+    RecordedRow,
     Row,
     Rows,
     Samples,
@@ -38,11 +39,9 @@ from rm_gallery.gallery.benchmarks.judgements import (
     group_of,
     integer,
     judge_of,
-    named,
-    need,
     number_of,
     recorded,
-    unfit,
+    recorded_rows,
     whole,
 )
 from rm_gallery.gallery.benchmarks.rules import (
@@ -172,15 +171,15 @@ class StepBenchmark(ScoredByRule):
     """The columns of the id in such a file; the first that is there is read."""
 
     @abstractmethod
-    def recorded_label(self, row: Row, name: str, number: int) -> RecordedLabel:
+    def recorded_label(self, row: RecordedRow, name: str) -> RecordedLabel:
         """Of a row of step scores that brings its labels: the id, the label and the metadata of its
         sample.
         """
 
-    def recorded_sample(self, row: Row, number: int) -> DataSample:
+    def recorded_sample(self, row: RecordedRow) -> DataSample:
         """The sample, without its texts, that a row of step scores brings its labels for."""
         column = next(name for name in self.names if name in row)
-        name, label, about = self.recorded_label(row, named(row[column], number, column), number)
+        name, label, about = self.recorded_label(row, row.named(column))
         outputs = [solution([], [], **label)]
         return DataSample.model_validate(
             {"unique_id": name, "output": outputs, "metadata": about or None}
@@ -198,20 +197,20 @@ class StepBenchmark(ScoredByRule):
         known = {name: s for s in reversed(list(samples or ())) for name in self.ids(s)}
         by_judge: dict[str | None, dict[str, DataSample]] = {}
         """The samples that a judge has no row of."""
-        for number, row in enumerate(rows, 1):
+        for row in recorded_rows(rows):
             column = "idx" if "idx" in row and "id" not in row else "id"
-            need(row, (column, "scores"), number)
-            name = named(row[column], number, column)
+            row.need(column, "scores")
+            name = row.named(column)
             if all(label in row for label in self.labels):
-                sample = self.recorded_sample(row, number)
+                sample = self.recorded_sample(row)
             elif samples is None:
                 raise DataError(
-                    f"recorded row {number} holds no {' and '.join(self.labels)}; say where the "
+                    f"recorded row {row.number} holds no {' and '.join(self.labels)}; say where the "
                     f"rows of {self.name} are, with --data."
                 )
             elif name not in known:
                 raise DataError(
-                    f"recorded row {number}: the data has no row with the id '{name[:80]}'."
+                    f"recorded row {row.number}: the data has no row with the id '{name[:80]}'."
                 )
             else:
                 sample = known[name]
@@ -219,16 +218,19 @@ class StepBenchmark(ScoredByRule):
             if judge not in by_judge:
                 by_judge[judge] = {s.sample_id: s for s in known.values()}
             by_judge[judge].pop(sample.sample_id, None)
-            yield group_of(judge), _with_steps(sample, row["scores"], number)
+            if not isinstance(row["scores"], (list, tuple)):
+                raise row.unfit("scores", "a list of numbers")
+            values = [
+                number_of(score, f"scores[{place}]", row.number)
+                for place, score in enumerate(row["scores"])
+            ]
+            yield group_of(judge), _with_steps(sample, values)
         for judge, left in by_judge.items():
             for sample in left.values():
-                yield group_of(judge), _with_steps(sample, (), 0)
+                yield group_of(judge), _with_steps(sample, ())
 
 
-def _with_steps(sample: DataSample, scores: Any, number: int) -> Judged:
-    if not isinstance(scores, (list, tuple)):
-        raise unfit(number, "scores", "a list of numbers", scores)
-    values = [number_of(score, f"scores[{place}]", number) for place, score in enumerate(scores)]
+def _with_steps(sample: DataSample, values: Sequence[float | None]) -> Judged:
     places = [StepOf(0, place) for place in range(len(values))]
     return recorded(sample, places, values, "A step has no score.")
 
@@ -258,7 +260,7 @@ def interval_of(draws: Sequence[NDArray[np.float64]], score: float | None) -> In
     return Interval(min(interval.low, score), max(interval.high, score))
 
 
-def solution(steps: Sequence[str], right: Sequence[bool | None], **label: Any) -> dict[str, Any]:
+def solution(steps: Sequence[str], right: Sequence[bool | None], **label: Any) -> Output:
     """One output with its steps, as `DataSample` takes it; `right` is None for a step that nobody
     labelled.
     """
@@ -324,11 +326,11 @@ class ProcessBench(StepBenchmark):
         )
         return self.sample(name, asked, outputs, "math", given(about))
 
-    def recorded_label(self, row: Row, name: str, number: int) -> RecordedLabel:
+    def recorded_label(self, row: RecordedRow, name: str) -> RecordedLabel:
         """The number of the first wrong step."""
         label = _label(row["label"])
         if label is None:
-            raise unfit(number, "label", "-1 or a step", row["label"])
+            raise row.unfit("label", "-1 or a step")
         return name, {"first_error": label}, given({"subset": _set_of(name)})
 
     def scorer(self, seed: int = 0) -> RuleScorer:

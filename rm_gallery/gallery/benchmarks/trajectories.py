@@ -21,24 +21,33 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.gallery.benchmarks.base import ROW, Turns, cell, given, is_object, question, several
+from rm_gallery.gallery.benchmarks.base import (
+    ROW,
+    Output,
+    Turns,
+    cell,
+    given,
+    is_object,
+    question,
+    several,
+)
 from rm_gallery.gallery.benchmarks.counts import Asides, Called, CountsScorer
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     Recorded,
+    RecordedRow,
     Row,
     Rows,
     Samples,
     integer,
     not_asked,
-    unfit,
 )
 from rm_gallery.gallery.benchmarks.rules import RuleScorer
 from rm_gallery.gallery.benchmarks.steps import RecordedLabel, StepBenchmark, step_scores
 from rm_gallery.gallery.benchmarks.verdicts import VerdictBenchmark, called_good
 
 
-def trajectory(turns: Turns, **label: Any) -> dict[str, Any]:
+def trajectory(turns: Turns, **label: Any) -> Output:
     """One output of an agent: its turns, with those of tools and users, as steps, and all of them
     as one text for rewards that look at the answer.
     """
@@ -187,13 +196,13 @@ class AgentProcessBench(StepBenchmark):
         name = identity(row, "total_index", where)
         return self.sample(name, asked, outputs, "agent", given(about))
 
-    def recorded_label(self, row: Row, name: str, number: int) -> RecordedLabel:
+    def recorded_label(self, row: RecordedRow, name: str) -> RecordedLabel:
         """The labels of the agent's steps."""
         known = _labels_of(row["step_labels"])
         if known is None:
-            raise unfit(number, "step_labels", "labels 1, 0 or -1", row["step_labels"])
+            raise row.unfit("step_labels", "labels 1, 0 or -1")
         if not all(map(str.isdecimal, known)):
-            raise unfit(number, "step_labels", "labels by the number of a message", known)
+            raise row.unfit("step_labels", "labels by the number of a message", known)
         # a table may write them in any order
         return name, {"step_labels": [known[at] for at in sorted(known, key=int)]}, {}
 
