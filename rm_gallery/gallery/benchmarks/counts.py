@@ -127,8 +127,8 @@ class CountsScorer:
     Args:
         rule: its name, of `MEASURES`.
         items: what is counted.
-        beside: figures of the same counts.
         seed: that of the draws.
+        beside: figures of the same counts.
         further: what is counted beside them.
         once: whether the second of two samples with one id is not counted.
     """
@@ -141,8 +141,8 @@ class CountsScorer:
         self,
         rule: str,
         items: Callable[[Judged], Called],
-        beside: Beside,
         seed: int,
+        beside: Beside = lambda *cells: {},
         further: Callable[[Judged], Asides] = lambda judged: {},
         once: bool = False,
     ) -> None:
@@ -172,12 +172,14 @@ class CountsScorer:
         counted = [part for name, part in self._parts.items() if name not in self.outside]
         whole = self.figure(self._rule, "", counted, self._beside)
         for (name, rule), part in sorted(self._others.items(), key=lambda item: item[0]):
-            whole.extra[name] = self.figure(rule, name, [part], lambda *cells: {})
+            whole.extra[name] = self.figure(rule, name, [part])
         if self._repeated:
             whole.extra["n_repeated"] = self._repeated
         return headline(whole, parts)
 
-    def figure(self, rule: str, name: str, parts: Sequence[Cells], beside: Beside) -> Figure:
+    def figure(
+        self, rule: str, name: str, parts: Sequence[Cells], beside: Beside = lambda *cells: {}
+    ) -> Figure:
         """The figure of some parts together."""
         return cells_figure(rule, parts, MEASURES[rule], beside, f"{rule} {name}", self._seed)
 

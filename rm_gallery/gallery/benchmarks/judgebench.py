@@ -163,14 +163,9 @@ class JudgeBench(TwoAnswers):
         """Judge, number of pairs, score and that of each category, and how far to trust them."""
         if not group:
             return super().recorded_line(group, report)
-        by_category = {name: part.score for name, part in report.by_subset.items()}
-        return {
-            **group,
-            "n": report.n,
-            "score": report.score,
-            "by_category": by_category,
-            **reliability(report),
-        }
+        scores = {name: part.score for name, part in report.by_subset.items()}
+        known = {"n": report.n, "score": report.score, "by_category": scores}
+        return {**group, **known, **reliability(report)}
 
 
 def _category(source: str) -> str:

@@ -151,29 +151,27 @@ def _set_of(source: str) -> str | None:
 
 TextReader = Callable[[str], Verdict]
 
-_NAMED_FIRST = tuple(re.compile(rf"^ ?Output \({side}\)", re.MULTILINE) for side in "ab")
-# the dot stands for any character but a line end: a text that ends in "better" is not read
-_NAMED_BETTER = tuple(re.compile(rf"Output \({side}\) is better.") for side in "ab")
 
+def _naming(pattern: str) -> TextReader:
+    """Reads the output that a text names by a pattern; where it names both, the first."""
+    first, second = (re.compile(pattern.format(side), re.MULTILINE) for side in "ab")
+
+    def read(text: str) -> Verdict:
+        stripped = text.strip()
+        return 1 if first.search(stripped) else -1 if second.search(stripped) else None
+
+    return read
+
+
+llmbar_answer = _naming(r"^ ?Output \({}\)")
+"""A line that begins with "Output (a)", else one with "Output (b)"."""
+# the dot stands for any character but a line end: a text that ends in "better" is not read
+llmbar_explained = _naming(r"Output \({}\) is better.")
+"""The sentence "Output (a) is better." anywhere, else the same of (b)."""
 LLMBAR_METHODS = (
     "Vanilla Vanilla_NoRules Vanilla_1shot Vanilla_2shot CoT Metrics Reference Metrics_Reference "
     "Swap Swap_CoT Rating Rating_NoRules Rating_Metrics Rating_Reference Rating_Metrics_Reference"
 ).split()
-
-
-def llmbar_answer(text: str) -> Verdict:
-    """A line that begins with "Output (a)", else one with "Output (b)"."""
-    return _first_of(_NAMED_FIRST, text)
-
-
-def llmbar_explained(text: str) -> Verdict:
-    """The sentence "Output (a) is better." anywhere, else the same of (b)."""
-    return _first_of(_NAMED_BETTER, text)
-
-
-def _first_of(patterns: tuple[re.Pattern[str], ...], text: str) -> Verdict:
-    stripped = text.strip()
-    return 1 if patterns[0].search(stripped) else -1 if patterns[1].search(stripped) else None
 
 
 def llmbar_reader(evaluator: str, method: str, kind: str) -> TextReader:

@@ -155,7 +155,7 @@ class _Steps(CountsScorer):
     part = _StepCounts
 
     def __init__(self, rule: StepRule, seed: int) -> None:
-        super().__init__(RULE, self._steps, lambda *cells: {}, seed, once=True)
+        super().__init__(RULE, self._steps, seed, once=True)
         self._step_rule = rule
 
     def _steps(self, judged: Judged) -> Called:
@@ -178,7 +178,9 @@ class _Steps(CountsScorer):
             extra[CORRECT] = parts.pop(CORRECT)
         return with_extra(replace(report, by_subset=parts), extra)
 
-    def figure(self, rule: str, name: str, parts: Sequence[Cells], beside: Beside) -> Figure:
+    def figure(
+        self, rule: str, name: str, parts: Sequence[Cells], beside: Beside | None = None
+    ) -> Figure:
         """The figure of a class, or of all together; where there are no wrong steps, F1 of the
         right ones is the score.
         """

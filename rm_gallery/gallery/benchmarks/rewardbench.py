@@ -233,8 +233,9 @@ def _answer_turns(row: Row, column: str, where: RowRef) -> Turns:
 
 def stepped(answer: Turns, preference: str) -> Output:
     """An output of several turns: the last one is its labelled answer, the others are its steps."""
-    final = {**answer[-1], "label": {"preference": preference}}
-    return {"answer": final, "steps": answer[:-1]} if len(answer) > 1 else {"answer": final}
+    *steps, final = answer
+    labelled = {"answer": {**final, "label": {"preference": preference}}}
+    return {**labelled, "steps": steps} if steps else labelled
 
 
 class _Sections(PooledScorer):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from rm_gallery.core.data.load.converters import (
     RowRef,
     identity,
+    output,
     required,
     text_list,
     wrong,
@@ -265,13 +266,9 @@ def solution(steps: Sequence[str], right: Sequence[bool | None], **label: Any) -
     labelled.
     """
     return {
-        "answer": {"role": "assistant", "content": "\n\n".join(steps), "label": label},
+        **output("\n\n".join(steps), None, **label),
         "steps": [
-            {
-                "role": "assistant",
-                "content": step,
-                "label": {} if known is None else {"correctness": known},
-            }
+            output(step, None, **given({"correctness": known}))["answer"]
             for step, known in zip(steps, right, strict=True)
         ],
     }
