@@ -10,6 +10,7 @@ from rm_gallery.core.data.load.converters import (
     RowRef,
     text,
 )
+from rm_gallery.gallery.benchmarks.base import beginning
 from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
     About,
@@ -149,6 +150,7 @@ def _leaderboard(figure: Figure) -> Extra:
     }
 
 
+_DECISIONS: Mapping[str, Verdict] = {"response 1": 1, "response 2": -1, "tie": 0}
 _RATING = re.compile(r"Rating: \[\[(\d+(?:\.\d+)?)\]\]")
 
 
@@ -156,14 +158,7 @@ def final_decision(text: str) -> Verdict:
     """What follows the last "final decision is " begins with response 1, response 2 or tie."""
     _, mark, decision = text.strip().rpartition("final decision is ")
     named = decision.strip().lower() if mark else ""
-    return next(
-        (
-            v
-            for name, v in (("response 1", 1), ("response 2", -1), ("tie", 0))
-            if named.startswith(name)
-        ),
-        None,
-    )
+    return _DECISIONS.get(beginning(named, _DECISIONS))
 
 
 def auto_j_rating(text: str) -> float | None:

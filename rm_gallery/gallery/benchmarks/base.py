@@ -84,6 +84,11 @@ def several(
     return value
 
 
+def beginning(text: str, names: Iterable[str]) -> str:
+    """The first of the names that a text begins with; empty where it begins with none."""
+    return next((name for name in names if text.startswith(name)), "")
+
+
 def is_object(value: Any) -> bool:
     """Whether a value is an object with fields."""
     return isinstance(value, dict)

@@ -42,17 +42,16 @@ class Cells:
         """Count one sample: what is good in it, and what was called so (None where it has no
         score); gives the share that was called what it is.
         """
-        credit, cause = None, judged.cause_or("data")
+        credit = None
         if said:
             pairs = list(zip(good, said, strict=True))
             for truth, called in pairs:
                 self.clusters[judged.cluster][_CELL[bool(truth), bool(called)]] += 1
             credit = sum(truth == called for truth, called in pairs) / len(pairs)
-        elif cause:  # what the protocol leaves out is not missing
+        elif judged.cause_or("data"):  # what the protocol leaves out is not missing
             for truth in good:
                 self.unseen[not truth] += 1
-        self.rows.add(credit, judged.status, judged.cluster, cause)
-        return credit
+        return self.rows.count(judged, credit)
 
 
 def cells_figure(

@@ -96,7 +96,7 @@ class _RatedPairs:
 
         pairs = merged([self._pairs])
         for unpaired in self._waiting.values():
-            pairs.add(None, unpaired.status, cause=unpaired.cause_or("data"))
+            pairs.count(unpaired, None)
         extra: Extra = {
             "equal_ratings": self._equal,
             "answers_without_a_partner": len(self._waiting),

@@ -10,6 +10,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.auto_j import final_decision
+from rm_gallery.gallery.benchmarks.base import beginning
 from rm_gallery.gallery.benchmarks.figures import Extra, Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import (
     About,
@@ -169,7 +170,7 @@ class JudgeBench(TwoAnswers):
 
 
 def _category(source: str) -> str:
-    return next((name for name in CATEGORIES if source.startswith(name)), "other")
+    return beginning(source, CATEGORIES) or "other"
 
 
 def _judge(row: Row) -> JudgeGroup:

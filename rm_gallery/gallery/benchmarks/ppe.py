@@ -171,8 +171,7 @@ class _Picks:
             return conflict
         scores, chosen, domain = judged.complete(), judged.chosen, judged.subset
         best = best_of_n_credit(judged) if chosen else None
-        cause = judged.cause_or("data")
-        self._tallies[BEST_OF_K][domain].add(best, judged.status, judged.cluster, cause)
+        self._tallies[BEST_OF_K][domain].count(judged, best)
         self._tallies["right"][domain].add(mean_of(chosen))
         self._tallies["oracle"][domain].add(float(any(chosen)))
         for k in CURVE:

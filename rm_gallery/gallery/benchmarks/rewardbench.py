@@ -11,7 +11,16 @@ from rm_gallery.core.data.load.converters import RowRef, identity, required, tur
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.denominator import weighted_bounds
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, Output, Turns, cell, given, question
+from rm_gallery.gallery.benchmarks.base import (
+    ROW,
+    Benchmark,
+    Output,
+    Turns,
+    beginning,
+    cell,
+    given,
+    question,
+)
 from rm_gallery.gallery.benchmarks.figures import Extra, Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import Row, known_of
 from rm_gallery.gallery.benchmarks.preferences import answered, shared_turns
@@ -215,9 +224,7 @@ def _is_text_list(value: Any) -> bool:
 
 def section(subset: str) -> str | None:
     """The section a subset belongs to; None for the prior preference sets and unknown ones."""
-    return next(
-        (name for prefix, name in _SECTION_OF_PREFIX.items() if subset.startswith(prefix)), None
-    )
+    return _SECTION_OF_PREFIX.get(beginning(subset, _SECTION_OF_PREFIX))
 
 
 def _answer_turns(row: Row, column: str, where: RowRef) -> Turns:

@@ -17,7 +17,7 @@ from rm_gallery.core.data.load.converters import (
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given, question
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, beginning, given, question
 from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row
 from rm_gallery.gallery.benchmarks.rules import (
@@ -134,10 +134,7 @@ class RMBench(Benchmark):
 
 def _domain(row: Row) -> str | None:
     given, subset = str(row.get("domain") or ""), str(row.get("subset") or "")
-    domain = next((name for name in DOMAINS if given.startswith(name)), None)
-    return domain or next(
-        (name for prefix, name in _DOMAIN_OF_SUBSET.items() if subset.startswith(prefix)), None
-    )
+    return beginning(given, DOMAINS) or _DOMAIN_OF_SUBSET.get(beginning(subset, _DOMAIN_OF_SUBSET))
 
 
 class _Matrices:
@@ -171,8 +168,7 @@ class _Matrices:
         credit = None
         for level, cells in _CELLS_OF.items():
             credit = None if won is None else len(won.intersection(cells)) / len(cells)
-            rows = self._levels[level][judged.subset]
-            rows.add(credit, lost.status, judged.cluster, lost.cause_or("data"))
+            self._levels[level][judged.subset].count(lost, credit)
         return credit
 
     def _figure(self, domain: str) -> Figure:

@@ -235,6 +235,16 @@ class Tally:
             if cause is not None:
                 self.missing[cause] += 1
 
+    def count(
+        self, judged: Judged, credit: float | None, otherwise: Cause = "data"
+    ) -> float | None:
+        """Count a judged sample with what it earned; `otherwise` is who caused it where a scored one
+        earns nothing.
+        """
+        cause = judged.cause_or(otherwise) if credit is None else None
+        self.add(credit, judged.status, judged.cluster, cause)
+        return credit
+
     def merge(self, other: Tally) -> None:
         """Add another tally's samples to this one."""
         self.credits.extend(other.credits)
@@ -484,15 +494,13 @@ class SubsetTallies:
             return credit
         if self._chance is not None and (share := self._chance(judged)) is not None:
             self.by_subset[name].chances.append(share)
-        cause = self.cause(judged) if credit is None else None
-        self.by_subset[name].add(credit, judged.status, judged.cluster, cause)
-        return credit
+        return self.by_subset[name].count(judged, credit, self.cause(judged))
 
-    def cause(self, judged: Judged) -> Cause | None:
-        """Who caused it where a sample earns nothing: a scored one lacks a verdict, or its labels
-        do not fit the rule.
+    def cause(self, judged: Judged) -> Cause:
+        """Who caused it where a scored sample earns nothing: it lacks a verdict, or its labels do
+        not fit the rule.
         """
-        return judged.cause_or("judge" if self._fits(judged.chosen) else "data")
+        return "judge" if self._fits(judged.chosen) else "data"
 
     def figures(self) -> dict[str, Figure]:
         """The figure of each subset."""
@@ -649,8 +657,7 @@ class PooledScorer:
         if judged.played_orders:
             self._orders.add(judged)
         for kind in self._kinds:
-            cause = self._tallies.cause(judged)
-            self._by[kind][kind.of(judged)].add(credit, judged.status, judged.cluster, cause)
+            self._by[kind][kind.of(judged)].count(judged, credit, self._tallies.cause(judged))
         return credit
 
     def report(self) -> Report:

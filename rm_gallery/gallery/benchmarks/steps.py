@@ -26,7 +26,7 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, Output, given, question
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, Output, beginning, given, question
 from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
     About,
@@ -341,7 +341,7 @@ def _label(value: Any) -> int | None:
 
 
 def _set_of(name: str) -> str | None:
-    return next((known for known in PROCESSBENCH_SETS if name.lower().startswith(known)), None)
+    return beginning(name.lower(), PROCESSBENCH_SETS) or None
 
 
 def harmonic_mean(a: float, b: float) -> float:
@@ -383,9 +383,7 @@ class _FirstErrors:
         if scores is not None and label is not None:
             right = self._rule.right(scores)
             credit = float((right.index(False) if False in right else NONE_WRONG) == label)
-        counts = self._sets[judged.subset][label != NONE_WRONG]
-        counts.add(credit, judged.status, judged.cluster, judged.cause_or("data"))
-        return credit
+        return self._sets[judged.subset][label != NONE_WRONG].count(judged, credit)
 
     def report(self) -> Report:
         sets = {name: self._set_figure(name, kinds) for name, kinds in sorted(self._sets.items())}
