@@ -4,8 +4,11 @@ alignment and MT-bench.
 
 from __future__ import annotations
 
+import math
 import re
+from array import array
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any, ClassVar
 
 from rm_gallery.core.data.load.converters import (
@@ -42,10 +45,12 @@ from rm_gallery.gallery.benchmarks.rules import (
     PooledScorer,
     RuleScorer,
     SubsetTallies,
+    best_of_n_credit,
     games,
     mean_of,
     played_verdict,
     strict_pairs,
+    strict_share,
     tie_credit,
 )
 
@@ -110,23 +115,33 @@ class _Either(PooledScorer):
     """
 
     def __init__(self) -> None:
-        super().__init__(tie_credit())
-        self._pairs = PooledScorer(strict_pairs())
+        rule = "best_of_n_tie_credit"
+        super().__init__(
+            SubsetTallies(rule, best_of_n_credit, has_preference, strict_share, _chance_with_ties)
+        )
         self._only_pairs = True
 
-    def only_scores(self) -> None:
-        super().only_scores()
-        self._pairs.only_scores()
-
     def add(self, judged: Judged) -> float | None:
-        credit, strict = super().add(judged), self._pairs.add(judged)
+        credit = super().add(judged)
         if is_pair(judged.chosen):
-            return strict
+            return None if credit is None else float(credit == 1.0)
         self._only_pairs = self._only_pairs and not has_preference(judged.chosen)
         return credit
 
     def report(self) -> Report:
-        return self._pairs.report() if self._only_pairs else super().report()
+        if not self._only_pairs:
+            return super().report()
+        strict = PooledScorer(strict_pairs())
+        strict._orders, strict._tallies.n_unfit = self._orders, self._tallies.n_unfit
+        for name, tally in self._tallies.by_subset.items():
+            own = strict._tallies.by_subset[name] = copy(tally)
+            own.credits = array("d", map(math.floor, tally.credits))
+        return strict.report()
+
+
+def _chance_with_ties(shares: Sequence[float]) -> float | None:
+    """The mean; with tie credit a pair whose orders contradict each other is worth a half."""
+    return mean_of(share or 0.5 for share in shares)
 
 
 WITH_TIES, WITHOUT_TIES = "with_ties", "without_ties"

@@ -235,14 +235,11 @@ class Tally:
             if cause is not None:
                 self.missing[cause] += 1
 
-    def count(
-        self, judged: Judged, credit: float | None, otherwise: Cause = "data"
-    ) -> float | None:
-        """Count a judged sample with what it earned; `otherwise` is who caused it where a scored one
-        earns nothing.
+    def count(self, judged: Judged, credit: float | None) -> float | None:
+        """Count a judged sample with what it earned; where a scored one earns nothing, the data
+        caused it.
         """
-        cause = judged.cause_or(otherwise) if credit is None else None
-        self.add(credit, judged.status, judged.cluster, cause)
+        self.add(credit, judged.status, judged.cluster, judged.cause_or("data"))
         return credit
 
     def merge(self, other: Tally) -> None:
@@ -265,10 +262,10 @@ class Tally:
 
     def counts(self) -> Extra:
         """The counts as a `Figure` names them."""
-        lost = self.lost
+        n_scored, lost = len(self.credits), self.lost
         return {
-            "n": self.n_scored + lost.total(),
-            "n_scored": self.n_scored,
+            "n": n_scored + lost.total(),
+            "n_scored": n_scored,
             "n_unscored": lost["unscored"],
             "n_failed": lost["failed"],
             "n_stopped": lost["stopped"],
@@ -277,8 +274,9 @@ class Tally:
 
     def with_missing(self) -> Bounded:
         """The credits with what is missing of them: between all wrong and all right."""
-        n = self.n_scored + self.missing.total()
-        return worst_case_bounds(n, self.n_scored, math.fsum(self.credits), self.missing)
+        n_scored = len(self.credits)
+        n = n_scored + self.missing.total()
+        return worst_case_bounds(n, n_scored, math.fsum(self.credits), self.missing)
 
     @property
     def bounds(self) -> Interval | None:
@@ -494,13 +492,15 @@ class SubsetTallies:
             return credit
         if self._chance is not None and (share := self._chance(judged)) is not None:
             self.by_subset[name].chances.append(share)
-        return self.by_subset[name].count(judged, credit, self.cause(judged))
+        cause = self.cause(judged) if credit is None else None
+        self.by_subset[name].add(credit, judged.status, judged.cluster, cause)
+        return credit
 
-    def cause(self, judged: Judged) -> Cause:
-        """Who caused it where a scored sample earns nothing: it lacks a verdict, or its labels do
-        not fit the rule.
+    def cause(self, judged: Judged) -> Cause | None:
+        """Who caused it where a sample earns nothing: a scored one lacks a verdict, or its labels
+        do not fit the rule.
         """
-        return "judge" if self._fits(judged.chosen) else "data"
+        return judged.cause_or("judge" if self._fits(judged.chosen) else "data")
 
     def figures(self) -> dict[str, Figure]:
         """The figure of each subset."""
@@ -657,7 +657,8 @@ class PooledScorer:
         if judged.played_orders:
             self._orders.add(judged)
         for kind in self._kinds:
-            self._by[kind][kind.of(judged)].count(judged, credit, self._tallies.cause(judged))
+            cause = self._tallies.cause(judged)
+            self._by[kind][kind.of(judged)].add(credit, judged.status, judged.cluster, cause)
         return credit
 
     def report(self) -> Report:
