@@ -10,6 +10,7 @@ from rm_gallery.core.data.load.converters import (
     RowRef,
     text,
 )
+from rm_gallery.gallery.benchmarks.base import beginning
 from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
     About,
@@ -21,8 +22,8 @@ from rm_gallery.gallery.benchmarks.judgements import (
     Samples,
     Verdict,
     judged_pair,
-    need,
     peek,
+    recorded_rows,
     turned,
 )
 from rm_gallery.gallery.benchmarks.preferences import TwoAnswers, is_vote
@@ -104,7 +105,7 @@ class AutoJ(TwoAnswers):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count agreement and consistency."""
-        return _Agreement()
+        return _agreement()
 
     def replayed(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """Recorded labels of both orders (`pred`, `pred_exchanged_raw`: 0, 1 or 2), or texts
@@ -120,12 +121,11 @@ class AutoJ(TwoAnswers):
             if "pred" in first
             else ("raw_text", "raw_text_exchanged")
         )
-        for number, row in enumerate(rows, 1):
-            need(row, ("scenario", "label", *columns), number)
-            label = self.recorded_vote(row, number)
+        for row in recorded_rows(rows, "scenario", "label", *columns):
+            label = self.recorded_vote(row)
             first_order, swapped = (self._recorded_verdict(row[column]) for column in columns)
             group = _GROUP_OF.get(str(row["scenario"]), "other")
-            yield {}, judged_pair(str(number), label, (first_order, turned(swapped)), group)
+            yield {}, judged_pair(str(row.number), label, (first_order, turned(swapped)), group)
 
     def _recorded_verdict(self, recorded: Any) -> Verdict:
         """A recorded label or text as a verdict on the answers as they were shown."""
@@ -135,7 +135,7 @@ class AutoJ(TwoAnswers):
 
     def recorded_scorer(self, seed: int = 0) -> RuleScorer:
         """As for judgements, but a verdict that cannot be read agrees with nothing."""
-        return CountingUnreadable(_Agreement(unread=0.0))
+        return CountingUnreadable(_agreement(unread=0.0))
 
     def recorded_line(self, group: JudgeGroup, report: Report) -> Extra:
         """The report with the leaderboard's figures at hand, overall and by group."""
@@ -150,6 +150,7 @@ def _leaderboard(figure: Figure) -> Extra:
     }
 
 
+_DECISIONS: Mapping[str, Verdict] = {"response 1": 1, "response 2": -1, "tie": 0}
 _RATING = re.compile(r"Rating: \[\[(\d+(?:\.\d+)?)\]\]")
 
 
@@ -157,14 +158,7 @@ def final_decision(text: str) -> Verdict:
     """What follows the last "final decision is " begins with response 1, response 2 or tie."""
     _, mark, decision = text.strip().rpartition("final decision is ")
     named = decision.strip().lower() if mark else ""
-    return next(
-        (
-            v
-            for name, v in (("response 1", 1), ("response 2", -1), ("tie", 0))
-            if named.startswith(name)
-        ),
-        None,
-    )
+    return _DECISIONS.get(beginning(named, _DECISIONS))
 
 
 def auto_j_rating(text: str) -> float | None:
@@ -173,36 +167,25 @@ def auto_j_rating(text: str) -> float | None:
     return float(ratings[-1]) if ratings else None
 
 
-class _Agreement:
+def _agreement(unread: float | None = None) -> SideBySide:
     """Pairs with three classes of labels: right in both orders, alike in both, and right in the
-    first.
+    first; `unread` is what a pair earns whose verdict could not be read.
     """
 
-    def __init__(self, unread: float | None = None) -> None:
-        def counted(rule: str, credit: Credit) -> SubsetTallies:
-            def earned(judged: Judged) -> float | None:
-                found = credit(judged)
-                return unread if found is None else found
+    def counted(rule: str, credit: Credit) -> SubsetTallies:
+        def earned(judged: Judged) -> float | None:
+            found = credit(judged)
+            return unread if found is None else found
 
-            return SubsetTallies(rule, earned, is_vote)
+        return SubsetTallies(rule, earned, is_vote)
 
-        self._rules = SideBySide(
-            {
-                "agreement": counted("both_orders", both_orders_credit),
-                "consistency": counted("consistency", consistency_credit),
-                "single": counted("single_order", _single),
-            }
-        )
-        self._one_order = False
-
-    def add(self, judged: Judged) -> float | None:
-        once = judged.played_orders == 1
-        self._one_order = self._one_order or once
-        return self._rules.add(judged)["single" if once else "agreement"]
-
-    def report(self) -> Report:
-        lead, other = ("single", "agreement") if self._one_order else ("agreement", "single")
-        return self._rules.report(lead, ("consistency", other))
+    rules = {
+        "agreement": counted("both_orders", both_orders_credit),
+        "consistency": counted("consistency", consistency_credit),
+        "single": counted("single_order", _single),
+    }
+    both = ("agreement", ("consistency", "single"))
+    return SideBySide(rules, [both, ("single", ("consistency", "agreement")), both])
 
 
 def _single(judged: Judged) -> float | None:

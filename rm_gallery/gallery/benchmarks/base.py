@@ -53,6 +53,8 @@ ROW = RowRef("data", 1)
 Turn = dict[str, Any]
 Turns = list[Turn]
 """A conversation, as `DataSample` takes it."""
+Output = dict[str, Any]
+"""An answer with its labels and steps, as `DataSample` takes it."""
 
 
 def given(about: Row) -> About:
@@ -80,6 +82,11 @@ def several(
     if not isinstance(value, list) or not value or not all(map(fits, value)):
         raise wrong(where, column, expected, value)
     return value
+
+
+def beginning(text: str, names: Iterable[str]) -> str:
+    """The first of the names that a text begins with; empty where it begins with none."""
+    return next((name for name in names if text.startswith(name)), "")
 
 
 def is_object(value: Any) -> bool:
@@ -202,21 +209,23 @@ class Benchmark(DataConverter):
         self,
         unique_id: str,
         asked: Any,
-        outputs: list[dict[str, Any]],
+        outputs: list[Output],
         task: str | None,
         about: About | None = None,
     ) -> DataSample:
         """A sample of this benchmark: its id (empty for none), the messages of its input, its
         outputs, task and metadata.
         """
-        fields = {
-            "input": asked,
-            "output": outputs,
-            "task_category": task,
-            "source": self.name,
-            "metadata": about,
-        }
-        return DataSample.model_validate({"unique_id": unique_id, **fields})
+        return DataSample.model_validate(
+            {
+                "unique_id": unique_id,
+                "input": asked,
+                "output": outputs,
+                "task_category": task,
+                "source": self.name,
+                "metadata": about,
+            }
+        )
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Start counting under the official rule, strict pairs unless overridden; `seed` is that of
@@ -304,9 +313,9 @@ class Benchmark(DataConverter):
     def under(self, **rule: str) -> Self:
         """This benchmark with settings of its rule, by name; ConfigError for one it does not have."""
         for setting in rule:
-            option = setting.replace("_", "-")
+            words = setting.split("_")
             raise ConfigError(
-                f"{self.name} has no {option.replace('-', ' ')} to set; leave out --{option}."
+                f"{self.name} has no {' '.join(words)} to set; leave out --{'-'.join(words)}."
             )
         return self
 
@@ -392,13 +401,10 @@ def detect_benchmark(row: Row, what: str = "the data", untyped: bool = False) ->
     Raises:
         DataError: none fits, with the columns found; or two do, with both names.
     """
-    own = [
-        benchmark()
-        for benchmark in own_layouts(row, untyped) or own_layouts(row, untyped, general=True)
-    ]
+    own = own_layouts(row, untyped) or own_layouts(row, untyped, general=True)
     names = [benchmark.name for benchmark in own]
     if len(own) == 1:
-        return own[0]
+        return own[0]()
     if own:
         raise DataError(
             f"{what} fits {' and '.join(names)}; say which it is with --benchmark or benchmark=."

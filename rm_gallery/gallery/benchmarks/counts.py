@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CELLS = ("TP", "FP", "TN", "FN")
+_CELL = {(True, True): 0, (False, True): 1, (False, False): 2, (True, False): 3}
+"""The place of a count, by whether one is good and is called so."""
 Measure = Callable[[float, float, float, float], "float | None"]
 """A figure of the four counts, which rises with each that is called what it is; None where it has
 no value.
@@ -40,18 +42,16 @@ class Cells:
         """Count one sample: what is good in it, and what was called so (None where it has no
         score); gives the share that was called what it is.
         """
-        credit, cause = None, judged.cause_or("data")
-        if not said:
-            for truth in good if cause else ():  # what the protocol leaves out is not missing
+        credit = None
+        if said:
+            pairs = list(zip(good, said, strict=True))
+            for truth, called in pairs:
+                self.clusters[judged.cluster][_CELL[bool(truth), bool(called)]] += 1
+            credit = sum(truth == called for truth, called in pairs) / len(pairs)
+        elif judged.cause_or("data"):  # what the protocol leaves out is not missing
+            for truth in good:
                 self.unseen[not truth] += 1
-        else:
-            counts, hits = self.clusters[judged.cluster], 0
-            for truth, called in zip(good, said, strict=True):
-                counts[(0 if called else 3) if truth else (1 if called else 2)] += 1
-                hits += truth == called
-            credit = hits / len(said)
-        self.rows.add(credit, judged.status, judged.cluster, cause)
-        return credit
+        return self.rows.count(judged, credit)
 
 
 def cells_figure(
@@ -79,19 +79,18 @@ def cells_figure(
     known = merged(part.rows for part in parts).counts()
     if parts and low is not None and high is not None:
         known["bounds"] = Interval(low, high)
-    score = measure(tp, fp, tn, fn) if clusters else None
-    extra = dict(beside(tp, fp, tn, fn)) if clusters else {}
-    if score is None:
-        return Figure(rule, score=None, ci95=None, extra=extra, **known)
+    score, extra = (measure(tp, fp, tn, fn), beside(tp, fp, tn, fn)) if clusters else (None, {})
     ci95 = None
-    # sorted, so that the order in which samples finish changes no draw;
-    # clusters that are all alike would know the figure exactly: then it is drawn as for one cluster
-    for rows in (sorted(clusters.values()), [[tp, fp, tn, fn]]):
-        drawn = [measure(*map(float, each)) for each in _draws(rows, seed, named)]
-        ci95 = interval_of([np.array([each for each in drawn if each is not None])], score)
-        if ci95 is not None and ci95.low < ci95.high:
-            break
-    return Figure(rule, score=score, ci95=ci95, extra=extra, **known)
+    if score is not None:
+        # sorted, so that the order in which samples finish changes no draw;
+        # clusters that are all alike would know the figure exactly: then it is drawn as for one
+        # cluster
+        for rows in (sorted(clusters.values()), [[tp, fp, tn, fn]]):
+            drawn = [measure(*map(float, each)) for each in _draws(rows, seed, named)]
+            ci95 = interval_of([np.array([each for each in drawn if each is not None])], score)
+            if ci95 is not None and ci95.low < ci95.high:
+                break
+    return Figure(rule, score=score, ci95=ci95, extra=dict(extra), **known)
 
 
 def _draws(clusters: Sequence[Sequence[int]], seed: int, name: str) -> NDArray[np.float64]:
@@ -127,8 +126,8 @@ class CountsScorer:
     Args:
         rule: its name, of `MEASURES`.
         items: what is counted.
-        beside: figures of the same counts.
         seed: that of the draws.
+        beside: figures of the same counts.
         further: what is counted beside them.
         once: whether the second of two samples with one id is not counted.
     """
@@ -141,8 +140,8 @@ class CountsScorer:
         self,
         rule: str,
         items: Callable[[Judged], Called],
-        beside: Beside,
         seed: int,
+        beside: Beside = lambda *cells: {},
         further: Callable[[Judged], Asides] = lambda judged: {},
         once: bool = False,
     ) -> None:
@@ -172,12 +171,14 @@ class CountsScorer:
         counted = [part for name, part in self._parts.items() if name not in self.outside]
         whole = self.figure(self._rule, "", counted, self._beside)
         for (name, rule), part in sorted(self._others.items(), key=lambda item: item[0]):
-            whole.extra[name] = self.figure(rule, name, [part], lambda *cells: {})
+            whole.extra[name] = self.figure(rule, name, [part])
         if self._repeated:
             whole.extra["n_repeated"] = self._repeated
         return headline(whole, parts)
 
-    def figure(self, rule: str, name: str, parts: Sequence[Cells], beside: Beside) -> Figure:
+    def figure(
+        self, rule: str, name: str, parts: Sequence[Cells], beside: Beside = lambda *cells: {}
+    ) -> Figure:
         """The figure of some parts together."""
         return cells_figure(rule, parts, MEASURES[rule], beside, f"{rule} {name}", self._seed)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -159,11 +159,10 @@ class Figure(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """The figure as plain JSON types; figures that are no finite numbers become None."""
-        values = {name: getattr(self, name) for name in self.shown}
         return {
             name: plain(value)
-            for name, value in values.items()
-            if value or name not in UNLESS_EMPTY
+            for name in self.shown
+            if (value := getattr(self, name)) or name not in UNLESS_EMPTY
         }
 
 
@@ -314,20 +313,13 @@ class Report(Figure):
         notebook, or saved as an SVG file.
         """
         turn = 100.0 if self.unit.endswith("%") else 1.0
-
-        def shown(value: float | None) -> float | None:
-            return None if value is None else turn * value
-
-        rows = [
-            (
-                one_line(name),
-                shown(f.score),
-                None if f.ci95 is None else (turn * f.ci95[0], turn * f.ci95[1]),
-            )
-            for name, f in self._parts()
-        ]
+        rows = []
+        for name, f in self._parts():
+            ends = None if f.ci95 is None else (turn * f.ci95.low, turn * f.ci95.high)
+            rows.append((one_line(name), None if f.score is None else turn * f.score, ends))
         about = f"{self.rule}, n = {self.n}, with 95 % intervals"
-        return forest("figures", self.reward, rows, self.unit, about, shown(self.chance))
+        chance = None if self.chance is None else turn * self.chance
+        return forest("figures", self.reward, rows, self.unit, about, chance)
 
     def __str__(self) -> str:
         rows = self.rows()
@@ -438,7 +430,7 @@ def hundredths(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f}"
 
 
-def interval(bounds: Interval | list[float] | tuple[float, float] | None) -> str:
+def interval(bounds: Sequence[float] | None) -> str:
     """Two ends, such as those of a 95 % interval, in percent."""
     return "-" if bounds is None else f"{100 * bounds[0]:.1f} – {100 * bounds[1]:.1f}"
 

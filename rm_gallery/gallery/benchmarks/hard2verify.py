@@ -15,7 +15,7 @@ from rm_gallery.core.data.load.converters import (
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.gallery.benchmarks.base import ROW, question
 from rm_gallery.gallery.benchmarks.counts import Asides, Called, CountsScorer, shares
-from rm_gallery.gallery.benchmarks.judgements import Judged, Row, unfit
+from rm_gallery.gallery.benchmarks.judgements import Judged, RecordedRow, Row
 from rm_gallery.gallery.benchmarks.rules import RuleScorer
 from rm_gallery.gallery.benchmarks.steps import RecordedLabel, StepBenchmark, solution, step_scores
 
@@ -50,16 +50,16 @@ class Hard2Verify(StepBenchmark):
         name = identity(row, "unique_id", where)
         return self.sample(name, asked, [solution(steps, right, human_labels=right)], "math")
 
-    def recorded_label(self, row: Row, name: str, number: int) -> RecordedLabel:
+    def recorded_label(self, row: RecordedRow, name: str) -> RecordedLabel:
         """The labels of all steps."""
         right = _right(row["human_labels"])
         if right is None:
-            raise unfit(number, "human_labels", "a list of labels, 1 or 0", row["human_labels"])
+            raise row.unfit("human_labels", "a list of labels, 1 or 0")
         return name, {"human_labels": right}, {}
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count steps, answers and first errors."""
-        return CountsScorer(RULE, self._steps, shares, seed, further=self._further)
+        return CountsScorer(RULE, self._steps, seed, shares, further=self._further)
 
     def _steps(self, judged: Judged) -> Called:
         right, scores = judged.label.get("human_labels") or [], step_scores(judged)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
     optional_text,
+    output,
     required,
     text,
     wrong,
@@ -48,10 +50,9 @@ class HelpSteer2(Benchmark):
         """
         prompt = text(row, "prompt", where)
         ratings = {name: _on_scale(row, name, where, range(5)) for name in ATTRIBUTES}
-        answer = {"role": "assistant", "content": text(row, "response", where), "label": ratings}
-        return self.sample(
-            "", spoken(prompt), [{"answer": answer}], None, {"cluster": prompt, "whole_key": prompt}
-        )
+        answer = output(text(row, "response", where), None, **ratings)
+        about = {"cluster": prompt, "whole_key": prompt}
+        return self.sample("", spoken(prompt), [answer], None, about)
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count pairs of rows."""
@@ -95,7 +96,7 @@ class _RatedPairs:
 
         pairs = merged([self._pairs])
         for unpaired in self._waiting.values():
-            pairs.add(None, unpaired.status, cause=unpaired.cause_or("data"))
+            pairs.count(unpaired, None)
         extra: Extra = {
             "equal_ratings": self._equal,
             "answers_without_a_partner": len(self._waiting),
@@ -200,9 +201,9 @@ def _on_scale(row: Row, column: str, where: RowRef, scale: range) -> int:
     """
     value = required(row, column, where)
     try:
-        number = float(value) if not isinstance(value, bool) else None
+        number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
-        number = None
-    if number is None or not number.is_integer() or int(number) not in scale:
+        number = math.nan
+    if number not in scale:
         raise wrong(where, column, f"a whole number from {scale[0]} to {scale[-1]}", value)
     return int(number)

@@ -169,9 +169,9 @@ class _Taus(MeanOfSubsets):
         self._right.add(judged)
         return super().add(judged)
 
-    def report_of(self, tallies: SubsetTallies) -> Report:
+    def report(self) -> Report:
         """Report the lists that were counted so far, on the scale of tau."""
-        report = _on_scale(super().report_of(tallies))
+        report = _on_scale(super().report())
         parts = {name: _on_scale(part) for name, part in report.by_subset.items()}
         right = {"edges_ranked_rightly": self._right.report().score}
         return with_extra(replace(report, by_subset=parts), right)

@@ -10,27 +10,25 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.auto_j import final_decision
+from rm_gallery.gallery.benchmarks.base import beginning
 from rm_gallery.gallery.benchmarks.figures import Extra, Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import (
     About,
     Judged,
     JudgeGroup,
     Recorded,
+    RecordedRow,
     Row,
     Rows,
     Samples,
     Verdict,
     is_pair,
     judged_pair,
-    named,
-    need,
-    number_of,
     peek,
-    recorded_text,
+    recorded_rows,
     sees_one_order,
     sign,
     turned,
-    unfit,
 )
 from rm_gallery.gallery.benchmarks.preferences import TwoAnswers
 from rm_gallery.gallery.benchmarks.rules import (
@@ -118,48 +116,45 @@ class JudgeBench(TwoAnswers):
             yield from super().recorded_scores(rows, samples, **rule)
             return
         self.under(**rule)
-        for number, row in enumerate(rows, 1):
-            scores = [number_of(row.get(column), column, number) for column in _SCORES]
+        for row in recorded_rows(rows):
+            scores = [row.score(column) for column in _SCORES]
             if None in scores[2:]:
                 scores[2:] = scores[:2]
             a, b, a_swapped, b_swapped = scores
             games = (_won(a, b), turned(_won(b_swapped, a_swapped)))
-            yield _judge(row), self._played(row, number, games)
+            yield _judge(row), self._played(row, games)
 
     def replayed(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """The published outputs: one text a game, read as its judge's protocol reads it; what it
         cannot read is a tie.
         """
         self.under(**rule)
-        pairs: dict[tuple[str, str], tuple[Row, int, dict[str, Verdict]]] = {}
-        for number, row in enumerate(rows, 1):
-            need(row, ("pair_id", "label", "judge_model", "order", "raw_text"), number)
+        pairs: dict[tuple[str, str], tuple[RecordedRow, dict[str, Verdict]]] = {}
+        for row in recorded_rows(rows, "pair_id", "label", "judge_model", "order", "raw_text"):
             order = str(row["order"])
             if order not in ("AB", "BA"):
-                raise unfit(number, "order", "AB or BA", row["order"])
-            verdict = judgebench_reader(str(row.get("judge_name") or "arena_hard"))(
-                recorded_text(row["raw_text"], number)
-            )
-            key = repr(_judge(row)), named(row["pair_id"], number, "pair_id")
-            first, _, games = pairs.setdefault(key, (row, number, {}))
-            if self.recorded_vote(row, number) != self.recorded_vote(first, number):
+                raise row.unfit("order", "AB or BA")
+            read = judgebench_reader(str(row.get("judge_name") or "arena_hard"))
+            verdict = read(row.text())
+            key = repr(_judge(row)), row.named("pair_id")
+            first, games = pairs.setdefault(key, (row, {}))
+            if self.recorded_vote(row) != self.recorded_vote(first):
                 raise DataError(
-                    f"recorded row {number}: pair '{key[1][:80]}' has another label than in its "
+                    f"recorded row {row.number}: pair '{key[1][:80]}' has another label than in its "
                     f"other game."
                 )
             if order in games:
                 raise DataError(
-                    f"recorded row {number}: pair '{key[1][:80]}' has a second text of order "
+                    f"recorded row {row.number}: pair '{key[1][:80]}' has a second text of order "
                     f"{order}; keep one."
                 )
             games[order] = verdict if order == "AB" else turned(verdict)
-        for row, number, games in pairs.values():
-            yield _judge(row), self._played(row, number, (games.get("AB"), games.get("BA")))
+        for row, games in pairs.values():
+            yield _judge(row), self._played(row, (games.get("AB"), games.get("BA")))
 
-    def _played(self, row: Row, number: int, games: tuple[Verdict, Verdict]) -> Judged:
-        category = _category(str(row.get("source") or ""))
-        name = named(row["pair_id"], number, "pair_id")
-        return judged_pair(name, self.recorded_vote(row, number), games, category, unread=0)
+    def _played(self, row: RecordedRow, games: tuple[Verdict, Verdict]) -> Judged:
+        category, name = _category(str(row.get("source") or "")), row.named("pair_id")
+        return judged_pair(name, self.recorded_vote(row), games, category, unread=0)
 
     def recorded_scorer(self, seed: int = 0) -> RuleScorer:
         """Two games, with the pairs beside them of which a text holds no verdict."""
@@ -169,18 +164,13 @@ class JudgeBench(TwoAnswers):
         """Judge, number of pairs, score and that of each category, and how far to trust them."""
         if not group:
             return super().recorded_line(group, report)
-        by_category = {name: part.score for name, part in report.by_subset.items()}
-        return {
-            **group,
-            "n": report.n,
-            "score": report.score,
-            "by_category": by_category,
-            **reliability(report),
-        }
+        scores = {name: part.score for name, part in report.by_subset.items()}
+        known = {"n": report.n, "score": report.score, "by_category": scores}
+        return {**group, **known, **reliability(report)}
 
 
 def _category(source: str) -> str:
-    return next((name for name in CATEGORIES if source.startswith(name)), "other")
+    return beginning(source, CATEGORIES) or "other"
 
 
 def _judge(row: Row) -> JudgeGroup:
@@ -266,37 +256,38 @@ def judgebench_reader(judge: str) -> TextReader:
     return JUDGEBENCH[judge]
 
 
-class _Games:
+class _Games(SideBySide):
     """Pairs under both rules; the official one holds unless some pair was played once only."""
 
     def __init__(self, mode: str | None = None) -> None:
-        self._rules = SideBySide(
+        two, single = (TWO_GAMES, [SINGLE_GAME]), (SINGLE_GAME, list[str]())
+        super().__init__(
             {
                 TWO_GAMES: SubsetTallies("two_game_sign", two_game_credit, is_pair, two_game_share),
                 SINGLE_GAME: SubsetTallies(
                     "single_game", single_game_credit, is_pair, single_game_share
                 ),
-            }
+            },
+            [two, single, two],
+            once=mode == SINGLE_GAME,
         )
         self._orders = Orders()
-        self._one_order = mode == SINGLE_GAME
         self._unread_is_a_tie = Tally()
         self._unread = 0
 
     def add(self, judged: Judged) -> float | None:
         """Count one pair; gives what it earned, in the single game where it was played once."""
-        earned = self._rules.add(judged)
         self._orders.add(judged)
-        self._one_order = self._one_order or judged.played_orders == 1
         if judged.judgements and judged.status in ("scored", "unscored") and is_pair(judged.chosen):
             first, second, label = games(judged)
             self._unread += first is None or second is None
             self._unread_is_a_tie.add(float(((first or 0) + (second or 0)) * label > 0))
-        return earned[SINGLE_GAME if self._one_order else TWO_GAMES]
+        return super().add(judged)
 
-    def report(self) -> Report:
-        if self._one_order:
-            return self._rules.report(SINGLE_GAME)
+    def report(self, *, gaps: bool = True) -> Report:
+        """Also what both orders did, and the headline as upstream prints it."""
+        report = super().report(gaps=gaps)
+        if self.times == 1:
+            return report
         upstream = {"with_upstream_defaults": self._unread_is_a_tie.mean} if self._unread else {}
-        report = self._rules.report(TWO_GAMES, (SINGLE_GAME,))
         return with_extra(report, {**self._orders.extra(), **upstream})

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
+from rm_gallery.core.data.load.converters import output as answer_of
 from rm_gallery.core.data.load.converters import shown
 from rm_gallery.core.data.schema import (
     DataSample,
@@ -290,7 +291,7 @@ def judged(reward: BaseReward, sample: DataSample) -> Judged:
     if reward.kind == "pairwise" and sample.output:
         judgements += _games(reward, sample)
     elif reward.kind == "listwise" and reward.judged and len(judgements) == 2:
-        first, second = _extra(reward, sample).get("order", (0, 1))
+        first, second = _noted(reward, sample).get("order", (0, 1))
         judgements.append(
             Judgement(
                 Pair(first, second), verdict=sign(judgements[first].score, judgements[second].score)
@@ -323,7 +324,7 @@ def status_of(issues: Sequence[RewardIssue]) -> Status:
     return "stopped" if any(issue.reason in NOT_BEGUN for issue in issues) else "unscored"
 
 
-def _extra(reward: BaseReward, sample: DataSample) -> dict[str, Any]:
+def _noted(reward: BaseReward, sample: DataSample) -> dict[str, Any]:
     """What a comparing reward noted down beside its scores; it is the same for every output."""
     record = sample.output[0].answer.reward
     return record.extra_data.get(reward.key_in(record), {})
@@ -331,7 +332,7 @@ def _extra(reward: BaseReward, sample: DataSample) -> dict[str, Any]:
 
 def _games(reward: BaseReward, sample: DataSample) -> list[Judgement]:
     """The verdicts of a pairwise reward, each under the order in which the pair was shown."""
-    extra, games = _extra(reward, sample), []
+    extra, games = _noted(reward, sample), []
     for pair, margins in extra.get("pairs", {}).items():
         low, high = (int(part) for part in pair.split(","))
         # a rule has no position to favour: what it says in one order holds in both
@@ -414,8 +415,7 @@ def joined(
     known: dict[str, int] = {}
     numbered = False
     for number, sample in enumerate(samples):
-        if not number:
-            numbered = sample.unique_id == sample.content_hash()
+        numbered = numbered if number else sample.unique_id == sample.content_hash()
         names = (sample.unique_id, str(number)) if numbered else ids(sample)
         texts = hash(tuple(output.answer.text for output in sample.output))
         for model, scores in by_model.items():
@@ -451,22 +451,20 @@ def group_of(judge: str | None) -> JudgeGroup:
 def scores_by_model(rows: Rows) -> ScoresByModel:
     """The scores of rows of one candidate each."""
     by_model: ScoresByModel = {}
-    number = 0
-    for number, row in enumerate(rows, 1):
-        need(row, _COLUMNS, number)
+    for row in recorded_rows(rows, *_COLUMNS):
         order = "" if row.get("order") is None else str(row["order"]).strip().upper()
         if order not in ("", "AB", "BA"):
-            raise unfit(number, "order", "AB or BA", row["order"])
-        name, place = named(row["id"], number), (_candidate(row["candidate"], number), order)
+            raise row.unfit("order", "AB or BA")
+        name, place = row.named(), (row.candidate(), order)
         places = by_model.setdefault(judge_of(row), {}).setdefault(name, {})
         if place in places:
             what = f"candidate {place[0]}" + (f" in order {order}" if order else "")
             raise DataError(
-                f"recorded row {number}: {what} of id '{name[:80]}' was given before; keep one "
+                f"recorded row {row.number}: {what} of id '{name[:80]}' was given before; keep one "
                 f"score of it."
             )
-        places[place] = number_of(row["score"], "score", number)
-    if not number:
+        places[place] = row.score("score")
+    if not by_model:
         raise DataError("scores: no rows found; a row holds " + ", ".join(_COLUMNS) + ".")
     return by_model
 
@@ -480,53 +478,87 @@ def peek(rows: Rows) -> tuple[Row, Iterator[Row]]:
     return (first or {}), chain(() if first is None else (first,), waiting)
 
 
-def need(row: Row, columns: Sequence[str], number: int) -> None:
-    """DataError for the first column that a recorded row does not have."""
-    missing = [column for column in columns if column not in row]
-    if missing:
-        raise DataError(
-            f"recorded row {number}: column '{missing[0]}' is missing; a row holds "
-            f"{', '.join(columns)}; the row has: {', '.join(map(str, row)) or 'no columns'}."
-        )
+class RecordedRow(dict[str, Any]):
+    """A row of a file of judgements, with its number from 1; what does not fit is a DataError."""
+
+    def __init__(self, row: Row, number: int) -> None:
+        super().__init__(row)
+        self.number = number
+
+    def need(self, *columns: str) -> None:
+        """DataError for the first column that it does not have."""
+        missing = [column for column in columns if column not in self]
+        if missing:
+            raise DataError(
+                f"recorded row {self.number}: column '{missing[0]}' is missing; a row holds "
+                f"{', '.join(columns)}; the row has: {', '.join(map(str, self)) or 'no columns'}."
+            )
+
+    def unfit(self, column: str, expected: str, value: object = None) -> DataError:
+        """The error for a value that does not fit, or for what was read out of it."""
+        return _unfit(self.number, column, expected, self[column] if value is None else value)
+
+    def named(self, column: str = "id") -> str:
+        """An id as text."""
+        value = self[column]
+        if isinstance(value, str) and value:
+            return value
+        return str(self.integer(column, "an id (text or whole number)"))
+
+    def integer(self, column: str, expected: str = "a whole number") -> int:
+        """A whole number, which is no text."""
+        value = self[column]
+        whole = None if isinstance(value, str) else integer(value)
+        if whole is None:
+            raise self.unfit(column, expected)
+        return whole
+
+    def text(self, column: str = "raw_text") -> str:
+        """What a judge wrote, empty where it gave nothing."""
+        value = self[column]
+        if value is not None and not isinstance(value, str):
+            raise self.unfit(column, "text")
+        return value or ""
+
+    def score(self, column: str) -> float | None:
+        """A score; None where there is none."""
+        return number_of(self.get(column), column, self.number)
+
+    def candidate(self) -> str:
+        """A or B, or a position counted from 0."""
+        value = self["candidate"]
+        value = value.strip().upper() if isinstance(value, str) else value
+        if value in ("A", "B"):
+            return str(value)
+        position = integer(value)
+        if position is None or position < 0:
+            raise self.unfit("candidate", "A, B or a position counted from 0")
+        return str(position)
+
+
+def recorded_rows(rows: Rows, *columns: str) -> Iterator[RecordedRow]:
+    """The rows of a file of judgements, each of which has these columns."""
+    for number, row in enumerate(rows, 1):
+        recorded = RecordedRow(row, number)
+        recorded.need(*columns)
+        yield recorded
 
 
 def integer(value: Any) -> int | None:
     """A whole number, also as 3.0 (of a table column with gaps) or "3" (of a table of texts); None
     for anything else.
     """
-    if isinstance(value, str) and value.removeprefix("-").isdecimal():
-        return int(value)
-    known = (
-        isinstance(value, int)
-        and not isinstance(value, bool)
-        or isinstance(value, float)
-        and value.is_integer()
-    )
+    if isinstance(value, str):
+        known = value.removeprefix("-").isdecimal()
+    else:
+        known = not isinstance(value, bool) and isinstance(value, int | float) and value % 1 == 0
     return int(value) if known else None
 
 
-def named(value: Any, number: int, column: str = "id") -> str:
-    """An id as text; DataError for what is none."""
-    if isinstance(value, str) and value:
-        return value
-    whole = None if isinstance(value, str) else integer(value)
-    if whole is None:
-        raise unfit(number, column, "an id (text or whole number)", value)
-    return str(whole)
-
-
-def unfit(number: int, column: str, expected: str, value: object) -> DataError:
-    """The error for a value of a recorded row that does not fit."""
+def _unfit(number: int, column: str, expected: str, value: object) -> DataError:
     return DataError(
         f"recorded row {number}, column '{column}': expected {expected}, found {shown(value)}."
     )
-
-
-def recorded_text(value: Any, number: int, column: str = "raw_text") -> str:
-    """What a judge wrote, empty where it gave nothing; DataError for anything but text."""
-    if value is not None and not isinstance(value, str):
-        raise unfit(number, column, "text", value)
-    return value or ""
 
 
 def number_of(value: Any, column: str, number: int) -> float | None:
@@ -538,18 +570,8 @@ def number_of(value: Any, column: str, number: int) -> float | None:
     if value is None or (isinstance(value, str) and value.strip().lower() in ("", "nan")):
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise unfit(number, column, "a number", value)
+        raise _unfit(number, column, "a number", value)
     return float(value) if math.isfinite(value) else None
-
-
-def _candidate(value: Any, number: int) -> str:
-    value = value.strip().upper() if isinstance(value, str) else value
-    if value in ("A", "B"):
-        return str(value)
-    position = integer(value)
-    if position is None or position < 0:
-        raise unfit(number, "candidate", "A, B or a position counted from 0", value)
-    return str(position)
 
 
 def _some_names(names: Sequence[str]) -> str:
@@ -577,10 +599,10 @@ def _judged(sample: DataSample, scores: Mapping[_Cell, float | None]) -> Judged:
             f"scores: sample '{sample.sample_id[:80]}' is no pair, so its scores have no order AB "
             f"or BA."
         )
-    means = [
-        _mean_if_whole([of.get(place) for of in by_order.values()])
-        for place in range(len(sample.output))
-    ]
+    means: list[float | None] = []
+    for place in range(len(sample.output)):
+        known = whole([of.get(place) for of in by_order.values()])
+        means.append(math.fsum(known) / len(known) if known else None)
     games = [
         game(order == "BA", sign(of.get(0), of.get(1))) for order, of in by_order.items() if order
     ]
@@ -618,16 +640,9 @@ def _positions(sample: DataSample) -> dict[str, int]:
     rejected ones, and A and B.
     """
     labels = [preference_of(output) == "rejected" for output in sample.output]
-    positions = {
-        str(place): at
-        for place, at in enumerate(sorted(range(len(labels)), key=labels.__getitem__))
-    }
+    ranked = enumerate(sorted(range(len(labels)), key=labels.__getitem__))
+    positions = {str(place): at for place, at in ranked}
     return positions | ({"A": 0, "B": 1} if len(labels) == 2 else {})
-
-
-def _mean_if_whole(scores: Sequence[float | None]) -> float | None:
-    known = whole(scores)
-    return math.fsum(known) / len(known) if known else None
 
 
 def judged_pair(
@@ -642,10 +657,7 @@ def judged_pair(
     """
     metadata = {"subset": subset, "unreadable": None in games}
     preferences = {1: ("chosen", "rejected"), -1: ("rejected", "chosen"), 0: ("tie", "tie")}[label]
-    outputs = [
-        {"answer": {"role": "assistant", "content": "", "label": {"preference": preference}}}
-        for preference in preferences
-    ]
+    outputs = [answer_of("", preference) for preference in preferences]
     sample = DataSample.model_validate({"unique_id": name, "output": outputs, "metadata": metadata})
     first, second = (unread if verdict is None else verdict for verdict in games)
     return Judged(sample, [game(False, first), game(True, second)])

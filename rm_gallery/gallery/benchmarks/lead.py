@@ -110,28 +110,20 @@ def may_praise(figures: Figures) -> bool:
     no better on the data's own.
     """
     score, chance = figures.get("score"), figures.get("chance")
-    if (
-        not _compares(figures)
-        and isinstance(score, int | float)
-        and isinstance(chance, int | float)
-        and score <= chance
-    ):
-        return False
+    if isinstance(score, int | float) and isinstance(chance, int | float) and score <= chance:
+        return _compares(figures) and not contradicted(figures)
     return not contradicted(figures)
 
 
 def _against_comparison(figures: Figures, agreement: Figures) -> str:
     corrected, score = corrected_figure(figures), figures.get("score")
-    if not agreement.get("n") and corrected is None:
-        return ""
-    kappa, share = agreement.get("kappa"), agreement.get("agreement")
-    if agreement.get("n") and (number(kappa) <= 0 if kappa is not None else number(share) <= 0.5):
+    kappa, share = agreement.get("kappa"), number(agreement.get("agreement"))
+    if agreement.get("n") and (share <= 0.5 if kappa is None else number(kappa) <= 0):
         return "it agrees with them no more often than chance would"
     if corrected is not None and isinstance(score, int | float) and score != 0.5:
         low, high = corrected["ci95"] or (0.0, 1.0)
         if (low if score > 0.5 else 1.0 - high) <= 0.5:
-            first, second = _sides(figures)
-            better, worse = (first, second) if score > 0.5 else (second, first)
+            better, worse = _sides(figures) if score > 0.5 else reversed(_sides(figures))
             return f"the corrected figure does not show that {better} is better than {worse}"
     return ""
 
@@ -184,9 +176,8 @@ def _measure(about: Figures) -> tuple[str, Any]:
     """The measure that allows for chance, and its value; None where all scores or all labels are
     the same.
     """
-    return next(
-        ((name, about[name]) for name in _MEASURES if about.get(name) is not None), ("", None)
-    )
+    known = [(name, about[name]) for name in _MEASURES if about.get(name) is not None]
+    return known[0] if known else ("", None)
 
 
 def _agreements(figures: Figures) -> Iterator[str]:
@@ -201,9 +192,8 @@ def _agreements(figures: Figures) -> Iterator[str]:
         return
     for about in _labelled(figures):
         n, name = _count(about, "n"), _measure(about)[0]
-        measured = (
-            _valued(name, about) if name else "unknown, since all scores or all labels are the same"
-        )
+        unknown = "unknown, since all scores or all labels are the same"
+        measured = _valued(name, about) if name else unknown
         if n:
             yield f"Agreement{_of_grader(about)} with people: {measured}, n = {n:,}."
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from rm_gallery.core.data.load.converters import (
@@ -16,20 +17,17 @@ from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.figures import Extra, Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import (
     About,
-    Judged,
     JudgeGroup,
     Recorded,
+    RecordedRow,
     Row,
     Rows,
     Samples,
     Verdict,
-    integer,
     is_pair,
     judged_pair,
-    need,
-    recorded_text,
+    recorded_rows,
     turned,
-    unfit,
 )
 from rm_gallery.gallery.benchmarks.preferences import TwoAnswers
 from rm_gallery.gallery.benchmarks.rules import (
@@ -64,8 +62,6 @@ SETS = (
 _LAST_WORD = {re.sub(r"[^a-z0-9]", "", name.split("_", 1)[-1]): name for name in SETS}
 ONE_ORDER = "; the published figures average both, as a pairwise judge does."
 _SHARES = ("correct_False", "correct_True", "correct_both", "equal")
-_LEADS = ("pair_strict", "single_game", "mean_of_orders")
-"""The rule that holds, by how often a pair was shown."""
 _RECORDED = ("subset", "evaluator", "method", "index", "label", "stage", "kind", "swap", "raw_text")
 
 
@@ -113,20 +109,13 @@ class LLMBar(TwoAnswers):
         """
         self.under(**rule)
         texts: dict[tuple[str, str, str, int], _Texts] = {}
-        for number, row in enumerate(rows, 1):
-            need(row, _RECORDED, number)
-            key = (
-                str(row["subset"]),
-                str(row["evaluator"]),
-                str(row["method"]),
-                _whole_number(row, "index", number),
-            )
+        for row in recorded_rows(rows, *_RECORDED):
+            subset, evaluator, method = (str(row[name]) for name in _RECORDED[:3])
+            key = subset, evaluator, method, row.integer("index")
             sign = self.vote_of(row["label"])
             if sign is None or texts.setdefault(key, _Texts(sign)).label != sign:
-                raise unfit(
-                    number, "label", "1 or 2, the same for all texts of a pair", row["label"]
-                )
-            texts[key].add(row, number)
+                raise row.unfit("label", "1 or 2, the same for all texts of a pair")
+            texts[key].add(row)
         for (subset, evaluator, method, index), written in texts.items():
             verdicts = written.read(evaluator, method)
             yield (
@@ -162,29 +151,27 @@ def _set_of(source: str) -> str | None:
 
 TextReader = Callable[[str], Verdict]
 
-_NAMED_FIRST = tuple(re.compile(rf"^ ?Output \({side}\)", re.MULTILINE) for side in "ab")
-# the dot stands for any character but a line end: a text that ends in "better" is not read
-_NAMED_BETTER = tuple(re.compile(rf"Output \({side}\) is better.") for side in "ab")
 
+def _naming(pattern: str) -> TextReader:
+    """Reads the output that a text names by a pattern; where it names both, the first."""
+    first, second = (re.compile(pattern.format(side), re.MULTILINE) for side in "ab")
+
+    def read(text: str) -> Verdict:
+        stripped = text.strip()
+        return 1 if first.search(stripped) else -1 if second.search(stripped) else None
+
+    return read
+
+
+llmbar_answer = _naming(r"^ ?Output \({}\)")
+"""A line that begins with "Output (a)", else one with "Output (b)"."""
+# the dot stands for any character but a line end: a text that ends in "better" is not read
+llmbar_explained = _naming(r"Output \({}\) is better.")
+"""The sentence "Output (a) is better." anywhere, else the same of (b)."""
 LLMBAR_METHODS = (
     "Vanilla Vanilla_NoRules Vanilla_1shot Vanilla_2shot CoT Metrics Reference Metrics_Reference "
     "Swap Swap_CoT Rating Rating_NoRules Rating_Metrics Rating_Reference Rating_Metrics_Reference"
 ).split()
-
-
-def llmbar_answer(text: str) -> Verdict:
-    """A line that begins with "Output (a)", else one with "Output (b)"."""
-    return _first_of(_NAMED_FIRST, text)
-
-
-def llmbar_explained(text: str) -> Verdict:
-    """The sentence "Output (a) is better." anywhere, else the same of (b)."""
-    return _first_of(_NAMED_BETTER, text)
-
-
-def _first_of(patterns: tuple[re.Pattern[str], ...], text: str) -> Verdict:
-    stripped = text.strip()
-    return 1 if patterns[0].search(stripped) else -1 if patterns[1].search(stripped) else None
 
 
 def llmbar_reader(evaluator: str, method: str, kind: str) -> TextReader:
@@ -213,50 +200,38 @@ def llmbar_ratings(first: str, second: str) -> tuple[Verdict, Verdict]:
     return (1 if a > b else -1), (-1 if b > a else 1)
 
 
-def _whole_number(row: Row, column: str, number: int) -> int:
-    value = None if isinstance(row[column], str) else integer(row[column])
-    if value is None:
-        raise unfit(number, column, "a whole number", row[column])
-    return value
-
-
+@dataclass
 class _Texts:
     """What a method wrote on one pair: texts by stage and order, or two ratings."""
 
-    def __init__(self, label: int) -> None:
-        self.label = label
-        self._compared: dict[int, dict[bool, tuple[str, str]]] = {}
-        self._rated: dict[str, str] = {}
+    label: int
+    compared: dict[tuple[int, bool], tuple[str, str]] = field(default_factory=dict)
+    rated: dict[str, str] = field(default_factory=dict)
 
-    def add(self, row: Row, number: int) -> None:
+    def add(self, row: RecordedRow) -> None:
         """Keep one text; what a judge wrote to itself before its verdict is none."""
-        kind, written = str(row["kind"]), recorded_text(row["raw_text"], number)
+        kind, written = str(row["kind"]), row.text()
         if kind.startswith("rating_output"):
-            self._rated[kind] = written
+            self.rated[kind] = written
         elif kind in ("compare", "synthesize"):
             if not isinstance(row["swap"], bool):
-                raise unfit(number, "swap", "true or false", row["swap"])
-            self._compared.setdefault(_whole_number(row, "stage", number), {})[row["swap"]] = (
-                kind,
-                written,
-            )
+                raise row.unfit("swap", "true or false")
+            self.compared[row.integer("stage"), row["swap"]] = kind, written
 
     def read(self, evaluator: str, method: str) -> tuple[Verdict, Verdict]:
-        """The verdicts of both orders, naming the outputs."""
-        if self._rated:
-            return llmbar_ratings(
-                *(self._rated.get(f"rating_output_{place}", "") for place in (1, 2))
-            )
-        last = self._compared[max(self._compared)] if self._compared else {}
+        """The verdicts of both orders, naming the outputs; the last stage decides."""
+        if self.rated:
+            first, second = (self.rated.get(f"rating_output_{place}", "") for place in (1, 2))
+            return llmbar_ratings(first, second)
+        last = max((stage for stage, _ in self.compared), default=0)
         verdicts: list[Verdict] = []
         for swapped in (False, True):
-            kind, written = last.get(swapped, ("compare", ""))
-            verdict = llmbar_reader(evaluator, method, kind)(written)
-            verdicts.append(turned(verdict) if swapped else verdict)
-        return verdicts[0], verdicts[1]
+            kind, written = self.compared.get((last, swapped), ("compare", ""))
+            verdicts.append(llmbar_reader(evaluator, method, kind)(written))
+        return verdicts[0], turned(verdicts[1])
 
 
-class _BothOrders:
+class _BothOrders(SideBySide):
     """Pairs under the rule that fits how often they were shown: twice, once, or not as pairs at
     all.
     """
@@ -270,7 +245,7 @@ class _BothOrders:
                 is_pair,
             )
 
-        self._rules = SideBySide(
+        super().__init__(
             {
                 "pair_strict": SubsetTallies("pair_strict", pair_credit, is_pair),
                 "single_game": SubsetTallies("single_game", single_game_credit, is_pair),
@@ -279,23 +254,16 @@ class _BothOrders:
                 "correct_True": share(lambda _, second, label: second == label),
                 "correct_both": share(lambda first, second, label: first == second == label),
                 "equal": share(lambda first, second, _: first == second),
-            }
+            },
+            [("pair_strict", ["mean_of_orders"]), ("single_game", []), ("mean_of_orders", _SHARES)],
         )
-        self._played: set[int] = set()
 
-    def add(self, judged: Judged) -> float | None:
-        played = min(judged.played_orders, 2)
-        if judged.status == "scored":
-            self._played.add(played)
-        return self._rules.add(judged)[_LEADS[played]]
-
-    def report(self) -> Report:
-        played = 1 if 1 in self._played else max(self._played, default=2)
-        beside = {0: ["mean_of_orders"], 1: [], 2: list(_SHARES)}[played]
-        report = self._rules.report(_LEADS[played], beside, gaps=not played)
+    def report(self, *, gaps: bool = False) -> Report:
+        """Also the mean of the adversarial sets."""
+        report = super().report(gaps=not self.times)
         adversarial = {n: part for n, part in report.by_subset.items() if n in ADVERSARIAL}
         if not adversarial:
             return report
         mean = mean_of(adversarial[n].score for n in ADVERSARIAL if n in adversarial)
-        gaps = absent(ADVERSARIAL, adversarial)
-        return with_extra(report, {"adversarial_mean": mean, "adversarial_absent": gaps})
+        absent_sets = absent(ADVERSARIAL, adversarial)
+        return with_extra(report, {"adversarial_mean": mean, "adversarial_absent": absent_sets})

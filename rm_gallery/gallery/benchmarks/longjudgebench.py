@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import combinations
-from typing import Any
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
@@ -15,17 +15,19 @@ from rm_gallery.core.data.load.converters import (
     wrong,
 )
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, given, question
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, Output, cell, given, question
 from rm_gallery.gallery.benchmarks.figures import Report, with_extra
-from rm_gallery.gallery.benchmarks.judgements import Judged, Row, integer, sign
+from rm_gallery.gallery.benchmarks.judgements import Judged, Row, integer, sign, whole
 from rm_gallery.gallery.benchmarks.llmbar import ONE_ORDER
 from rm_gallery.gallery.benchmarks.preferences import voted_outputs
 from rm_gallery.gallery.benchmarks.rules import (
+    Kinds,
     MeanOfSubsets,
     RuleScorer,
     SubsetTallies,
     games,
     mean_of,
+    named_by,
     played_verdict,
 )
 
@@ -101,7 +103,7 @@ class LongJudgeBench(Benchmark):
         responses: Sequence[Row],
         truth: Row,
         where: RowRef,
-    ) -> list[dict[str, Any]]:
+    ) -> list[Output]:
         """The responses with what people said of them."""
         said = [one["content"] for one in responses]
         if name == "surge":
@@ -152,9 +154,8 @@ def ordered_credit(judged: Judged, label: str) -> float | None:
         first, second, wanted = games(judged)
         if judged.played_orders == 1:
             first = second = played_verdict(judged)
-        if first is None or second is None:
-            return None
-        return ((first == wanted) + (second == wanted)) / 2
+        said = whole([first, second])
+        return None if said is None else said.count(wanted) / 2
     values = judged.complete()
     if values is None:
         return None
@@ -185,11 +186,9 @@ class _Ordered(MeanOfSubsets):
     def __init__(self, label: str) -> None:
         credit = partial(ordered_credit, label=label)
         tallies = SubsetTallies("ordered_pairs", credit, _fits, _guessed)
-        super().__init__(
-            tallies, SETS, lambda judged: str(judged.metadata.get("language") or "(no language)")
-        )
+        super().__init__(tallies, SETS, Kinds("categories", named_by("language")))
         self._label = label
-        self._correlations: dict[str, list[float]] = {"spearman": [], "kendall": []}
+        self._correlations: defaultdict[str, list[float]] = defaultdict(list)
 
     def add(self, judged: Judged) -> float | None:
         values = judged.complete()
@@ -203,7 +202,5 @@ class _Ordered(MeanOfSubsets):
         return super().add(judged)
 
     def report(self) -> Report:
-        means = {
-            name: mean_of(sorted(found)) for name, found in self._correlations.items() if found
-        }
+        means = {name: mean_of(sorted(found)) for name, found in self._correlations.items()}
         return with_extra(super().report(), means)

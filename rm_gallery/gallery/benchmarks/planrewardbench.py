@@ -89,13 +89,12 @@ class PlanRewardBench(Benchmark):
         query, tools = text(row, "query", where), cell(row, "tools", where)
         if not isinstance(tools, list):
             raise wrong(where, "tools", "a list of tools", tools)
-        chosen, rejected = _turns_in(row, "chosen", where), _turns_in(row, "reject", where)
-        shared = shared_turns(chosen, rejected)
-        asked = _spoken(chosen[:shared], "chosen", where)
-        sides = (("chosen", "chosen", chosen), ("reject", "rejected", rejected))
+        sides = {column: _turns_in(row, column, where) for column in ("chosen", "reject")}
+        shared = shared_turns(*sides.values())
+        asked = _spoken(sides["chosen"][:shared], "chosen", where)
         outputs = [
-            stepped(answered(_spoken(side[shared:], column, where), column, where), label)
-            for column, label, side in sides
+            stepped(answered(_spoken(said[shared:], column, where), column, where), label)
+            for (column, said), label in zip(sides.items(), ("chosen", "rejected"), strict=True)
         ]
         name = identity(row, "uuid", where)
         about = given({"subset": _split_of(row, where), "cluster": name or None, "query": query})

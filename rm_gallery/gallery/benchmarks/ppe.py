@@ -93,19 +93,15 @@ class PPECorrectness(Benchmark):
             raise wrong(where, "scores", expected, truths)
         pairs = _pairs_of_places(row, "sampled_conflict_pairs", where)
         domain, asked_as = _domain(row, where), identity(row, "question_id", where)
-        answers = [text(row, f"response_{number}", where) for number in numbers]
-        names = (domain, asked_as, row.get("model_name"))
-        about = {
-            "subset": domain,
-            "cluster": f"{domain}:{asked_as}" if asked_as else None,
-            "model_name": row.get("model_name"),
-            "pairs": pairs,
-        }
-        name = ":".join(str(part) for part in names if part) if asked_as else ""
-        asked = question(row, "prompt", where, required)
+        model = row.get("model_name")
+        cluster = f"{domain}:{asked_as}" if asked_as else None
+        about = {"subset": domain, "cluster": cluster, "model_name": model, "pairs": pairs}
         outputs = [
-            output(a, "chosen" if t else "rejected") for a, t in zip(answers, truths, strict=True)
+            output(text(row, f"response_{number}", where), "chosen" if right else "rejected")
+            for number, right in zip(numbers, truths, strict=True)
         ]
+        name = f"{cluster}:{model}" if cluster and model else cluster or ""
+        asked = question(row, "prompt", where, required)
         return self.sample(name, asked, outputs, domain, given(about))
 
     def check(self, reward: BaseReward) -> None:
@@ -149,14 +145,9 @@ def _pairs_of_places(row: Row, column: str, where: RowRef) -> list[list[int]]:
 
 def _pairs(sample: DataSample) -> list[tuple[int, int]]:
     """The sampled pairs of which one answer is right and the other wrong."""
-    right = [preference_of(answer) == "chosen" for answer in sample.output]
+    right = {at: preference_of(answer) == "chosen" for at, answer in enumerate(sample.output)}
     given = (pair for pair in known_of(sample).get("pairs") or [] if len(pair) == 2)
-    known = [
-        (first, second)
-        for first, second in given
-        if 0 <= min(first, second) and max(first, second) < len(right)
-    ]
-    return [(first, second) for first, second in known if right[first] != right[second]]
+    return [(a, b) for a, b in given if right.keys() >= {a, b} and right[a] != right[b]]
 
 
 class _Picks:
@@ -178,23 +169,21 @@ class _Picks:
         if "whole" in judged.metadata:
             self._compared = True
             return conflict
-        scores, domain = judged.complete(), judged.subset
-        best = best_of_n_credit(judged) if judged.chosen else None
-        cause = judged.cause_or("data")
-        self._tallies[BEST_OF_K][domain].add(best, judged.status, judged.cluster, cause)
-        right = sum(judged.chosen) / len(judged.chosen) if judged.chosen else None
-        self._tallies["right"][domain].add(right)
-        self._tallies["oracle"][domain].add(float(any(judged.chosen)))
+        scores, chosen, domain = judged.complete(), judged.chosen, judged.subset
+        best = best_of_n_credit(judged) if chosen else None
+        self._tallies[BEST_OF_K][domain].count(judged, best)
+        self._tallies["right"][domain].add(mean_of(chosen))
+        self._tallies["oracle"][domain].add(float(any(chosen)))
         for k in CURVE:
             if scores is not None and k <= len(scores):
-                self._tallies[str(k)][domain].add(expected_best(scores, judged.chosen, k))
+                self._tallies[str(k)][domain].add(expected_best(scores, chosen, k))
         return conflict if self._mode == CONFLICT_PAIRS else best
 
     def _conflict(
         self, judged: Judged, margins: Sequence[float | None], lost: Judged
     ) -> float | None:
-        credit = mean_of(None if margin is None else float(margin > 0) for margin in margins)
-        credit = None if None in margins else credit
+        won = [float(margin > 0) for margin in margins if margin is not None]
+        credit = mean_of(won) if len(won) == len(margins) else None
         # a question without both right and wrong answers holds no pair, and none is missing
         cause = lost.cause_or("judge") if margins else None
         tally = self._tallies[CONFLICT_PAIRS][judged.subset]

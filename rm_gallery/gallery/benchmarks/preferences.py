@@ -4,8 +4,11 @@ alignment and MT-bench.
 
 from __future__ import annotations
 
+import math
 import re
+from array import array
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any, ClassVar
 
 from rm_gallery.core.data.load.converters import (
@@ -16,6 +19,7 @@ from rm_gallery.core.data.load.converters import (
     json_cell,
     missing,
     output,
+    preference_outputs,
     required,
     text,
     turns,
@@ -24,18 +28,18 @@ from rm_gallery.core.data.load.converters import (
 from rm_gallery.core.data.schema import DataSample, is_record
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import DataError
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, Turns, cell, given, question
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, Output, Turns, cell, given, question
 from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.judgements import (
     About,
     Judged,
+    RecordedRow,
     Row,
     Verdict,
     has_preference,
     integer,
     is_pair,
     known_of,
-    unfit,
 )
 from rm_gallery.gallery.benchmarks.rules import (
     PooledScorer,
@@ -66,11 +70,8 @@ class Preferences(Benchmark):
 
     def detect(self, columns: Row) -> bool:
         """A prompt with chosen and rejected answers, or samples written by this library."""
-        if "chosen" in columns and "rejected" in columns:
-            for name in ("messages", *PROMPT_COLUMNS):
-                if columns.get(name) is not None:
-                    return True
-        return is_record(columns)
+        asked = any(columns.get(name) is not None for name in ("messages", *PROMPT_COLUMNS))
+        return asked and {"chosen", "rejected"} <= columns.keys() or is_record(columns)
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """The row by its usual column names."""
@@ -114,10 +115,9 @@ class _Either(PooledScorer):
     """
 
     def __init__(self) -> None:
+        rule = "best_of_n_tie_credit"
         super().__init__(
-            SubsetTallies(
-                "best_of_n_tie_credit", best_of_n_credit, has_preference, strict_share, self._chance
-            )
+            SubsetTallies(rule, best_of_n_credit, has_preference, strict_share, _chance_with_ties)
         )
         self._only_pairs = True
 
@@ -131,12 +131,17 @@ class _Either(PooledScorer):
     def report(self) -> Report:
         if not self._only_pairs:
             return super().report()
-        strict = self._tallies.with_credits("pair_strict", lambda credit: float(credit == 1.0))
-        return self.report_of(strict)
+        strict = PooledScorer(strict_pairs())
+        strict._orders, strict._tallies.n_unfit = self._orders, self._tallies.n_unfit
+        for name, tally in self._tallies.by_subset.items():
+            own = strict._tallies.by_subset[name] = copy(tally)
+            own.credits = array("d", map(math.floor, tally.credits))
+        return strict.report()
 
-    def _chance(self, shares: Sequence[float]) -> float | None:
-        """The mean; with tie credit a pair whose orders contradict each other is worth a half."""
-        return mean_of(shares if self._only_pairs else (share or 0.5 for share in shares))
+
+def _chance_with_ties(shares: Sequence[float]) -> float | None:
+    """The mean; with tie credit a pair whose orders contradict each other is worth a half."""
+    return mean_of(share or 0.5 for share in shares)
 
 
 WITH_TIES, WITHOUT_TIES = "with_ties", "without_ties"
@@ -187,11 +192,11 @@ class TwoAnswers(Benchmark):
             raise wrong(where, self.voted, self.expected, label)
         return vote
 
-    def recorded_vote(self, row: Row, number: int) -> int:
+    def recorded_vote(self, row: RecordedRow) -> int:
         """What the label of a recorded row says."""
         vote = self.vote_of(row["label"])
         if vote is None:
-            raise unfit(number, "label", self.expected, row["label"])
+            raise row.unfit("label", self.expected)
         return vote
 
     def name_of(self, row: Row, where: RowRef) -> str:
@@ -218,16 +223,13 @@ class TwoAnswers(Benchmark):
         return self.sample(self.name_of(row, where), asked, outputs, task, given(known) or None)
 
 
-def voted_outputs(
-    first: str, second: str, vote: int, tie: str | None = None
-) -> list[dict[str, Any]]:
+def voted_outputs(first: str, second: str, vote: int, tie: str | None = None) -> list[Output]:
     """Two answers, labelled by a vote: above 0 for the first, below for the second, 0 for a tie,
     which labels both as `tie` says.
     """
-    if vote == 0:
-        return [output(first, tie), output(second, tie)]
-    labels = ("chosen", "rejected") if vote > 0 else ("rejected", "chosen")
-    return [output(first, labels[0]), output(second, labels[1])]
+    chosen, rejected = ("chosen", "rejected") if vote else (tie, tie)
+    labels = (chosen, rejected) if vote > 0 else (rejected, chosen)
+    return list(map(output, (first, second), labels))
 
 
 def shared_turns(chosen: Sequence[Any], rejected: Sequence[Any]) -> int:
@@ -253,7 +255,7 @@ def verdict_of(judged: Judged) -> Verdict:
     if judged.played_orders == 1:
         return played_verdict(judged)
     first, second, _ = games(judged)
-    return None if first is None or second is None else (first if first == second else 0)
+    return None if None in (first, second) else first if first == second else 0
 
 
 def agreement_credit(judged: Judged) -> float | None:
@@ -298,9 +300,8 @@ class Votes(TwoAnswers):
 
 def _vote(judged: Judged) -> float | None:
     """2 for a verdict of tie plus 1 for a vote of tie; None for a sample without a verdict."""
-    if judged.status != "scored" or not is_vote(judged.chosen):
-        return None
-    verdict = verdict_of(judged)
+    fits = judged.status == "scored" and is_vote(judged.chosen)
+    verdict = verdict_of(judged) if fits else None
     return None if verdict is None else 2.0 * (verdict == 0) + (not any(judged.chosen))
 
 
@@ -310,10 +311,9 @@ def _chance_of_votes(votes: Sequence[float]) -> float | None:
     One that never ties is right in half of the votes that are none, so that a third is no level for
     all.
     """
-    if not votes:
+    tied, voted = mean_of(vote >= 2.0 for vote in votes), mean_of(vote % 2.0 for vote in votes)
+    if tied is None or voted is None:
         return None
-    tied = sum(vote >= 2.0 for vote in votes) / len(votes)
-    voted = sum(vote % 2.0 for vote in votes) / len(votes)
     return tied * voted + (1 - tied) * (1 - voted) / 2
 
 
@@ -362,17 +362,13 @@ class HHRLHF(Benchmark):
         as the answer: later turns follow with their marks, as in the transcript, and the metadata
         say `contexts_differ`. Rows have no id; the content hash is their identity.
         """
-        chosen, rejected = _transcript(row, "chosen", where), _transcript(row, "rejected", where)
-        shared = shared_turns(chosen, rejected)
-        differ = max(len(chosen), len(rejected)) > shared + 1
-        asked = [{"role": _ROLES[speaker], "content": words} for speaker, words in chosen[:shared]]
-        outputs = [
-            output(as_answer(chosen[shared:]), "chosen"),
-            output(as_answer(rejected[shared:]), "rejected"),
-        ]
-        return self.sample(
-            "", asked, outputs, "conversation", {"contexts_differ": True} if differ else None
-        )
+        sides = [_transcript(row, side, where) for side in ("chosen", "rejected")]
+        shared = shared_turns(*sides)
+        differ = max(map(len, sides)) > shared + 1
+        asked = [{"role": _ROLES[who], "content": words} for who, words in sides[0][:shared]]
+        outputs = preference_outputs(*([as_answer(side[shared:])] for side in sides))
+        about = {"contexts_differ": True} if differ else None
+        return self.sample("", asked, outputs, "conversation", about)
 
 
 def _transcript(row: Row, column: str, where: RowRef) -> list[Said]:
@@ -402,6 +398,7 @@ def as_answer(dialogue: Sequence[Said]) -> str:
 
 
 _MARKS = ("###The instruction to evaluate:", "###Response to evaluate:", "###Score Rubrics:")
+_PROMETHEUS = re.compile("{}(.*?){}(.*){}".format(*map(re.escape, _MARKS)), re.DOTALL)
 
 
 class HHH(Benchmark):
@@ -417,33 +414,25 @@ class HHH(Benchmark):
     def detect(self, columns: Row) -> bool:
         """An input with labelled choices, or a pair of Prometheus' grading prompts."""
         targets = columns.get("targets")
-        listed = (
-            "input" in columns
-            and isinstance(targets, Mapping)
-            and {"choices", "labels"} <= targets.keys()
-        )
-        return listed or {"chosen_instruction", "rejected_instruction"} <= columns.keys()
+        listed = isinstance(targets, Mapping) and {"choices", "labels"} <= targets.keys()
+        graded = {"chosen_instruction", "rejected_instruction"} <= columns.keys()
+        return (listed and "input" in columns) or graded
 
     def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: the answers in the order of the row, labelled; of grading prompts the chosen one
         first. Metadata: `subset`.
         """
-        asked, answers, labels = (
-            _choices(row, where) if row.get("targets") is not None else _graded(row, where)
-        )
+        read = _graded if row.get("targets") is None else _choices
+        asked, first, second, vote = read(row, where)
         subset = row.get("subset") or row.get("source")
-        preferences = ["chosen" if label else "rejected" for label in labels]
-        outputs = [
-            output(a, preference) for a, preference in zip(answers, preferences, strict=True)
-        ]
         about = {"subset": str(subset)} if subset else None
-        return self.sample(
-            identity(row, "id", where), turns(asked, "input", where), outputs, "alignment", about
-        )
+        outputs = voted_outputs(first, second, vote)
+        asked_in_turns = turns(asked, "input", where)
+        return self.sample(identity(row, "id", where), asked_in_turns, outputs, "alignment", about)
 
 
-LabelledPair = tuple[str, list[str], list[int]]
-"""A query, its two answers, and 1 for the better one, 0 for the other."""
+LabelledPair = tuple[str, str, str, int]
+"""A query, its two answers, and 1 where the first is better, -1 where the second is."""
 
 
 def _choices(row: Row, where: RowRef) -> LabelledPair:
@@ -457,30 +446,26 @@ def _choices(row: Row, where: RowRef) -> LabelledPair:
         raise wrong(where, "targets.choices", "two texts", answers)
     if not isinstance(labels, list) or sorted(map(str, labels)) != ["0", "1"]:
         raise wrong(where, "targets.labels", "a 1 and a 0", labels)
-    return text(row, "input", where), answers, [int(label) for label in labels]
+    return text(row, "input", where), answers[0], answers[1], 2 * int(labels[0]) - 1
 
 
 def _graded(row: Row, where: RowRef) -> LabelledPair:
     """The texts between the headings of two grading prompts."""
     if "chosen_instruction" not in row:
         raise missing(where, "'targets' or 'chosen_instruction'", row)
-    parts = [
-        _between_headings(text(row, f"{side}_instruction", where), side, where)
-        for side in ("chosen", "rejected")
-    ]
-    return parts[0][0], [answer for _, answer in parts], [1, 0]
+    (asked, first), (_, second) = (
+        _between_headings(row, f"{side}_instruction", where) for side in ("chosen", "rejected")
+    )
+    return asked, first, second, 1
 
 
-def _between_headings(prompt: str, side: str, where: RowRef) -> tuple[str, str]:
-    _, first, rest = prompt.partition(_MARKS[0])
-    asked, second, rest = rest.partition(_MARKS[1])
-    answer, third, _ = rest.rpartition(_MARKS[2])
-    if not (first and second and third):
+def _between_headings(row: Row, column: str, where: RowRef) -> Sequence[str]:
+    found = _PROMETHEUS.search(text(row, column, where))
+    if found is None:
         raise DataError(
-            f"{where}, column '{side}_instruction': expected the headings {', '.join(_MARKS)} in "
-            f"this order"
+            f"{where}, column '{column}': expected the headings {', '.join(_MARKS)} in this order"
         )
-    return asked.strip("\n"), answer.strip("\n")
+    return [part.strip("\n") for part in found.groups()]
 
 
 class MTBench(Votes):
@@ -506,13 +491,13 @@ class MTBench(Votes):
 
     def shown(self, row: Row, where: RowRef) -> Shown:
         """The turns both conversations share, and what each model adds."""
-        a, b = (_conversation(row, f"conversation_{side}", where) for side in "ab")
-        shared = shared_turns(a, b)
+        sides = [_conversation(row, f"conversation_{side}", where) for side in "ab"]
+        shared = shared_turns(*sides)
         first, second = (
             as_answer([(turn["role"].capitalize(), turn["content"]) for turn in side[shared:]])
-            for side in (a, b)
+            for side in sides
         )
-        return a[:shared], first, second
+        return sides[0][:shared], first, second
 
     def about(self, row: Row, vote: int, where: RowRef) -> About:
         """`subset` (the turn), models, who voted, `cluster`."""
@@ -526,8 +511,9 @@ class MTBench(Votes):
 
     def name_of(self, row: Row, where: RowRef) -> str:
         """Question, models, turn and voter, as far as they are given."""
-        parts = [identity(row, "question_id", where) or None, row.get("model_a")]
-        parts += [row.get("model_b"), _turn(row, where), row.get("judge")]
+        asked = identity(row, "question_id", where) or None
+        models = row.get("model_a"), row.get("model_b")
+        parts = (asked, *models, _turn(row, where), row.get("judge"))
         return ":".join(str(part) for part in parts if part is not None)
 
 

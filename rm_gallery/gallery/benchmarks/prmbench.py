@@ -28,7 +28,7 @@ from rm_gallery.gallery.benchmarks.counts import (
     cells_figure,
 )
 from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report, plain, with_extra
-from rm_gallery.gallery.benchmarks.judgements import Judged, JudgeGroup, Row, unfit
+from rm_gallery.gallery.benchmarks.judgements import Judged, JudgeGroup, RecordedRow, Row
 from rm_gallery.gallery.benchmarks.rules import RuleScorer, Tally, absent, mean_of, merged
 from rm_gallery.gallery.benchmarks.steps import (
     RecordedLabel,
@@ -85,11 +85,11 @@ class PRMBench(StepBenchmark):
         about = {"subset": kind, **({"cluster": problem} if problem else {})}
         return self.sample(_id(kind, problem) if problem else "", asked, outputs, "math", about)
 
-    def recorded_label(self, row: Row, name: str, number: int) -> RecordedLabel:
+    def recorded_label(self, row: RecordedRow, name: str) -> RecordedLabel:
         """The published logs: `idx` with its class in front, the class, and the wrong steps."""
         kind, wrong_steps = str(row["classification"]), json_cell(row["error_steps"])
         if not _are_numbers(wrong_steps):
-            raise unfit(number, "error_steps", "whole numbers", wrong_steps)
+            raise row.unfit("error_steps", "whole numbers", wrong_steps)
         name = _id(kind, name)
         about = {"subset": kind, "cluster": name[len(kind) + 1 :]}
         return name, {"error_steps": wrong_steps}, about
@@ -155,7 +155,7 @@ class _Steps(CountsScorer):
     part = _StepCounts
 
     def __init__(self, rule: StepRule, seed: int) -> None:
-        super().__init__(RULE, self._steps, lambda *cells: {}, seed, once=True)
+        super().__init__(RULE, self._steps, seed, once=True)
         self._step_rule = rule
 
     def _steps(self, judged: Judged) -> Called:
@@ -178,7 +178,9 @@ class _Steps(CountsScorer):
             extra[CORRECT] = parts.pop(CORRECT)
         return with_extra(replace(report, by_subset=parts), extra)
 
-    def figure(self, rule: str, name: str, parts: Sequence[Cells], beside: Beside) -> Figure:
+    def figure(
+        self, rule: str, name: str, parts: Sequence[Cells], beside: Beside | None = None
+    ) -> Figure:
         """The figure of a class, or of all together; where there are no wrong steps, F1 of the
         right ones is the score.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,19 +11,25 @@ from rm_gallery.core.data.load.converters import RowRef, identity, required, tur
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.denominator import weighted_bounds
-from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, Turns, cell, given, question
-from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report, with_extra
-from rm_gallery.gallery.benchmarks.judgements import Judged, Row, known_of
+from rm_gallery.gallery.benchmarks.base import (
+    ROW,
+    Benchmark,
+    Output,
+    Turns,
+    beginning,
+    cell,
+    given,
+    question,
+)
+from rm_gallery.gallery.benchmarks.figures import Extra, Report, with_extra
+from rm_gallery.gallery.benchmarks.judgements import Row, known_of
 from rm_gallery.gallery.benchmarks.preferences import answered, shared_turns
 from rm_gallery.gallery.benchmarks.rules import (
     MeanOfSubsets,
-    Orders,
+    PooledScorer,
     RuleScorer,
     Tally,
-    absent,
     chance_of,
-    headline,
     interval_of_mean,
     merged,
     strict_pairs,
@@ -76,10 +82,12 @@ _PREFERENCE_SETS = (
     "pku_better",
     "pku_safer",
 )
+_NAMED_AFTER = re.compile(rf"({'|'.join(_PREFERENCE_SETS)})(?![a-z0-9_])")
 LEADERBOARD = "leaderboard"
 _PRIOR = "Prior Sets"
 _GROUPS = {**SECTION_WEIGHTS, _PRIOR: dict.fromkeys(PRIOR_SETS, 1)}
 _EVEN = dict.fromkeys(SECTION_WEIGHTS, 1)
+_UNLESS_EMPTY = ("subsets_absent", "subsets_outside_sections")
 _LEADERBOARD_WEIGHTS = {"Chat": 2, "Chat Hard": 2, "Safety": 2, "Reasoning": 2, _PRIOR: 1}
 
 _SECTION_OF_PREFIX = {
@@ -204,15 +212,8 @@ def _preference_set(source: str) -> str | None:
     (`…[shp]`) is named after.
     """
     parts = re.split(r"[/\\\[\]]", source)[-3:]
-    return next(
-        (
-            name
-            for part in reversed(parts)
-            for name in _PREFERENCE_SETS
-            if re.match(rf"{name}(?![a-z0-9_])", part)
-        ),
-        None,
-    )
+    found = [match[0] for part in parts if (match := _NAMED_AFTER.match(part))]
+    return found[-1] if found else None
 
 
 def _is_text_list(value: Any) -> bool:
@@ -223,9 +224,7 @@ def _is_text_list(value: Any) -> bool:
 
 def section(subset: str) -> str | None:
     """The section a subset belongs to; None for the prior preference sets and unknown ones."""
-    return next(
-        (name for prefix, name in _SECTION_OF_PREFIX.items() if subset.startswith(prefix)), None
-    )
+    return _SECTION_OF_PREFIX.get(beginning(subset, _SECTION_OF_PREFIX))
 
 
 def _answer_turns(row: Row, column: str, where: RowRef) -> Turns:
@@ -239,69 +238,55 @@ def _answer_turns(row: Row, column: str, where: RowRef) -> Turns:
     return answered(turns(value, column, where), column, where)
 
 
-def stepped(answer: Turns, preference: str) -> dict[str, Any]:
+def stepped(answer: Turns, preference: str) -> Output:
     """An output of several turns: the last one is its labelled answer, the others are its steps."""
-    final = {**answer[-1], "label": {"preference": preference}}
-    return {"answer": final, "steps": answer[:-1]} if len(answer) > 1 else {"answer": final}
+    *steps, final = answer
+    labelled = {"answer": {**final, "label": {"preference": preference}}}
+    return {**labelled, "steps": steps} if steps else labelled
 
 
-class _Sections:
+class _Sections(PooledScorer):
     """Strict pairs by subset, and their sections."""
 
     def __init__(self, mode: str | None = None) -> None:
-        self._tallies = strict_pairs()
-        self._orders = Orders()
+        super().__init__(strict_pairs())
         self._leaderboard = mode == LEADERBOARD
         self._top = _LEADERBOARD_WEIGHTS if self._leaderboard else _EVEN
 
-    def add(self, judged: Judged) -> float | None:
-        self._orders.add(judged)
-        return self._tallies.add(judged)
-
     def report(self) -> Report:
-        pooled, parts = self._tallies.pooled(), self._tallies.figures()
-        pooled = with_extra(pooled, self._orders.extra())
-        scores = {name: part.score for name, part in parts.items()}
-        prior = _mean(scores, _GROUPS[_PRIOR])
-        if prior is not None or self._leaderboard:
-            sets = {name: parts[name] for name in PRIOR_SETS if name in parts}
-            gaps = absent(PRIOR_SETS, sets)
-            pooled = with_extra(pooled, {"prior_sets": prior, "prior_sets_absent": gaps})
-        if _IN_SECTIONS & parts.keys():
-            pooled = self._mean_of_sections(pooled, parts, scores)
-        return headline(pooled, parts)
-
-    def _mean_of_sections(
-        self, pooled: Figure, parts: Mapping[str, Figure], scores: Mapping[str, float | None]
-    ) -> Figure:
         """The headline: the mean of the sections, or the leaderboard's."""
+        report, parts = super().report(), self._tallies.figures()
+        scores = {name: part.score for name, part in parts.items()}
         sections = group_scores(scores)
-        scored = {name for name, score in scores.items() if score is not None}
+        if _PRIOR in sections or self._leaderboard:
+            gaps = [name for name in PRIOR_SETS if scores.get(name) is None]
+            prior = {"prior_sets": sections.get(_PRIOR), "prior_sets_absent": gaps}
+            report = with_extra(report, prior)
+        if not _IN_SECTIONS & parts.keys():
+            return report
         weights = self._weights(self._top)
         extra = {
             "sections": {
-                name: self._section(name, sections.get(name))
+                name: replace(merged(tallies.values()).figure(RULE), **self._mean({name: 1.0}))
                 for name in SECTION_WEIGHTS
-                if self._subsets(name)
+                if (tallies := self._subsets(name))
             },
             "sections_absent": [name for name in SECTION_WEIGHTS if name not in sections],
-            **_listed_unless_empty("subsets_absent", _IN_SECTIONS - scored),
+            "subsets_absent": sorted(name for name in _IN_SECTIONS if scores.get(name) is None),
             "leaderboard_total": _mean(sections, _LEADERBOARD_WEIGHTS),
-            **_listed_unless_empty("subsets_outside_sections", scores.keys() - _IN_SECTIONS),
+            "subsets_outside_sections": sorted(scores.keys() - _IN_SECTIONS),
             **self._with_upstream_defaults(_PRIOR in sections),
             "subset_weights": weights,
         }
-        limits = [(self._limits(name), weight) for name, weight in self._top.items()]
+        known = {name: value for name, value in extra.items() if value or name not in _UNLESS_EMPTY}
         chance = chance_of([parts[name] for name in weights], list(weights.values()))
         figure = replace(
-            pooled,
+            report,
             rule="rewardbench1_leaderboard" if self._leaderboard else RULE,
-            score=_mean(sections, self._top),
-            ci95=self._interval(weights),
-            bounds=weighted_bounds(limits),
-            chance=chance if weights else pooled.chance,
+            chance=chance if weights else report.chance,
+            **self._mean(self._top),
         )
-        return with_extra(figure, extra)
+        return with_extra(figure, known)
 
     def _with_upstream_defaults(self, prior: bool) -> Extra:
         """Upstream gives half a point to a verdict it cannot read; the headline that comes out,
@@ -310,49 +295,50 @@ class _Sections:
         counts = self._tallies.by_subset
         if not any(tally.lost["unscored"] for tally in counts.values()):
             return {}
-        means: dict[str, float | None] = {}
-        for name, tally in counts.items():
-            n, unread = tally.n_scored, tally.lost["unscored"]
-            if n + unread and (prior or name not in PRIOR_SETS):
-                means[name] = ((tally.mean or 0.0) * n + 0.5 * unread) / (n + unread)
+        means = {
+            name: weighted_mean([(tally.mean, tally.n_scored), (0.5, tally.lost["unscored"])])
+            for name, tally in counts.items()
+            if prior or name not in PRIOR_SETS
+        }
         return {"with_upstream_defaults": _mean(group_scores(means), self._top)}
 
     def _subsets(self, group: str) -> dict[str, Tally]:
         by_subset = self._tallies.by_subset
         return {name: by_subset[name] for name in _GROUPS[group] if name in by_subset}
 
-    def _limits(self, group: str) -> Interval | None:
-        """The group's score when all that is missing is wrong, and when it is right; one without
-        any score counts in it.
-        """
-        subsets = self._subsets(group).items()
-        return weighted_bounds((tally.bounds, _GROUPS[group][name]) for name, tally in subsets)
-
     def _weights(self, groups: Mapping[str, float]) -> dict[str, float]:
         """What each scored subset weighs; those of a group add up to the group's weight."""
         weights: dict[str, float] = {}
         for group, weight in groups.items():
-            scored = {
-                name: _GROUPS[group][name]
-                for name, tally in self._subsets(group).items()
-                if tally.n_scored
-            }
-            total = sum(scored.values())
-            weights |= {name: weight * share / total for name, share in scored.items()}
+            scored = [name for name, tally in self._subsets(group).items() if tally.n_scored]
+            shares = _GROUPS[group]
+            total = sum(shares[name] for name in scored)
+            weights |= {name: weight * shares[name] / total for name in scored}
         return weights
 
-    def _interval(self, weights: Mapping[str, float]) -> Interval | None:
-        return interval_of_mean({name: self._tallies.by_subset[name] for name in weights}, weights)
+    def _mean(self, groups: Mapping[str, float]) -> Extra:
+        """Score, interval and limits of the mean of some groups.
 
-    def _section(self, name: str, score: float | None) -> Figure:
-        figure = merged(self._subsets(name).values()).figure(RULE)
-        interval = self._interval(self._weights({name: 1.0}))
-        return replace(figure, score=score, ci95=interval, bounds=self._limits(name))
-
-
-def _listed_unless_empty(key: str, names: Iterable[str]) -> dict[str, list[str]]:
-    """The names under a key, or nothing."""
-    return {key: sorted(names)} if names else {}
+        The limits are the scores when all that is missing is wrong, and when it is right; a subset
+        without any score counts in them.
+        """
+        weights = self._weights(groups)
+        tallies = {name: self._tallies.by_subset[name] for name in weights}
+        limits = (
+            (
+                weighted_bounds(
+                    (tally.bounds, _GROUPS[group][name])
+                    for name, tally in self._subsets(group).items()
+                ),
+                weight,
+            )
+            for group, weight in groups.items()
+        )
+        return {
+            "score": _mean({name: tally.mean for name, tally in tallies.items()}, weights),
+            "ci95": interval_of_mean(tallies, weights),
+            "bounds": weighted_bounds(limits),
+        }
 
 
 def _mean(scores: Mapping[str, float | None], weights: Mapping[str, float]) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,9 +14,9 @@ from rm_gallery.core.data.load.converters import (
     RowRef,
     identity,
     json_cell,
+    optional_text,
     preference_outputs,
     required,
-    text,
     text_list,
 )
 from rm_gallery.core.data.schema import DataSample
@@ -27,12 +27,10 @@ from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, question
 from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
     About,
-    Candidate,
     Judged,
     Row,
     has_preference,
     known_of,
-    recorded,
     whole,
 )
 from rm_gallery.gallery.benchmarks.rules import (
@@ -40,10 +38,12 @@ from rm_gallery.gallery.benchmarks.rules import (
     RuleScorer,
     Tally,
     absent,
+    by_label,
     headline,
     mean_of,
     mean_of_parts,
     mean_over_clusters,
+    share_of_top,
     tie_credit,
 )
 
@@ -109,12 +109,10 @@ class RewardBench2(Benchmark):
         as `reference`. The id is the benchmark's: pairs of Ties rows are `ref:<n>` and `tied:<n>`.
         """
         chosen, rejected = text_list(row, "chosen", where), text_list(row, "rejected", where)
-        subset = text(row, "subset", where) if row.get("subset") is not None else None
+        subset = optional_text(row, "subset", where)
         asked = question(row, "prompt", where, required)
-        outputs, task = (
-            preference_outputs(chosen, rejected),
-            subset.lower().replace(" ", "_") if subset else None,
-        )
+        outputs = preference_outputs(chosen, rejected)
+        task = subset.lower().replace(" ", "_") if subset else None
         about = _metadata(row, subset, len(chosen), len(rejected))
         return self.sample(identity(row, "id", where), asked, outputs, task, about)
 
@@ -160,8 +158,7 @@ def _metadata(row: Row, subset: str | None, chosen: int, rejected: int) -> About
         "subset": subset,
         "num_correct": right if isinstance(right, int) else chosen,
         "num_incorrect": wrong if isinstance(wrong, int) else rejected,
-    }
-    metadata |= {
+    } | {
         column: _number_from_text(json_cell(row[column]))
         for column in _EXTRA_COLUMNS
         if row.get(column) is not None
@@ -169,13 +166,9 @@ def _metadata(row: Row, subset: str | None, chosen: int, rejected: int) -> About
     extra = json_cell(row.get("additional_metadata"))
     if extra is not None:
         metadata["additional_metadata"] = extra
-    if (
-        subset
-        and subset.lower() == "math"
-        and isinstance(extra, dict)
-        and extra.get("correct") not in (None, "")
-    ):
-        metadata["reference"] = extra["correct"]
+    reference = extra.get("correct") if isinstance(extra, dict) else None
+    if subset and subset.lower() == "math" and reference not in (None, ""):
+        metadata["reference"] = reference
     return metadata
 
 
@@ -189,15 +182,9 @@ def is_ties(subset: Any) -> bool:
     return isinstance(subset, str) and subset.strip().lower() == "ties"
 
 
-def upstream_credit(judged: Judged) -> float:
-    """What a best-of-N row earns upstream, whose judge may have said nothing usable: the top ones
-    of the scores there are share the point, and without any score each answer has the same share.
-    """
-    rows = zip(judged.scores, judged.chosen, strict=True)
-    known = [(score, label) for score, label in rows if score is not None and not math.isnan(score)]
-    top = max((score for score, _ in known), default=None)
-    winners = [label for score, label in known if score == top] or judged.chosen
-    return sum(winners) / len(winners)
+def _read(scores: Iterable[float | None], unread: float) -> list[float]:
+    """The scores, with `unread` for those that are missing."""
+    return [unread if score is None or math.isnan(score) else score for score in scores]
 
 
 class _SubsetMean:
@@ -220,37 +207,24 @@ class _SubsetMean:
         ):
             self._unread += judged.status == "unscored"
             if ties:  # upstream's rating of a text that could not be read is -1
-                read = [-1.0 if s is None or math.isnan(s) else s for s in judged.scores]
-                places = map(Candidate, range(len(read)))
-                self._upstream_ties.add(recorded(judged.sample, places, read, ""))
-            else:
-                self._upstream[judged.subset].add(upstream_credit(judged))
+                rated = _read(judged.scores, -1.0)
+                self._upstream_ties.add_row(judged.sample_id, rated, judged.chosen)
+            else:  # and without any score each answer has the same share
+                credit = share_of_top(_read(judged.scores, -math.inf), judged.chosen)
+                self._upstream[judged.subset].add(credit)
         return (self._ties[judged.subset] if ties else self._tallies).add(judged)
-
-    def _with_upstream_defaults(self) -> Extra:
-        """The headline as upstream would print it, where it differs from ours in a judgement that
-        could not be read.
-        """
-        if not self._unread:
-            return {}
-        ties = ties_parts(self._upstream_ties.table())["composite"]
-        means = [counts.mean for counts in self._upstream.values()]
-        return {"with_upstream_defaults": mean_of([*means, ties])}
 
     def report(self) -> Report:
         from rm_gallery.core.stats.clustered import combined
 
-        parts = self._tallies.figures()
-        means = [mean_over_clusters(self._tallies.by_subset)]
+        parts, by_subset = self._tallies.figures(), self._tallies.by_subset
+        # every scored subset weighs the same; the first mean stands for all of them but Ties
+        n_means = sum(counts.n_scored > 0 for counts in by_subset.values())
+        means = [(mean_over_clusters(by_subset), n_means)]
         for name, ties in self._ties.items():
             parts[name], of_ties = ties.figure(self._seed, name)
-            means.append(of_ties)
-        # every scored subset weighs the same; the first mean stands for all of them but Ties
-        n_means = sum(counts.n_scored > 0 for counts in self._tallies.by_subset.values())
-        shares = [n_means, *(1 for _ in self._ties)]
-        whole = combined(
-            [(mean, n) for mean, n in zip(means, shares, strict=True) if mean is not None]
-        )
+            means.append((of_ties, 1))
+        whole = combined([(mean, n) for mean, n in means if mean is not None])
         n_unfit = self._tallies.n_unfit + sum(ties.n_unfit for ties in self._ties.values())
         there = {part.strip().lower() for part in parts}
         gaps = {
@@ -258,8 +232,11 @@ class _SubsetMean:
             "n_unfit_labels": n_unfit,
             "subsets_absent": [name for name in SUBSETS if name.lower() not in there],
         }
-        known = {name: value for name, value in gaps.items() if value}
-        extra = {**known, **self._with_upstream_defaults()}
+        extra: Extra = {name: value for name, value in gaps.items() if value}
+        if self._unread:  # the headline as upstream would print it
+            ties_mean = ties_parts(self._upstream_ties.table())["composite"]
+            others = [counts.mean for counts in self._upstream.values()]
+            extra["with_upstream_defaults"] = mean_of([*others, ties_mean])
         ci95 = None if whole is None else whole.interval()
         figure = mean_of_parts(MEAN_OF_SUBSETS, parts, ci95, extra)
         rated = any(ties.counts.n_scored for ties in self._ties.values())
@@ -349,7 +326,7 @@ class TiesTally:
     counts: Tally = field(default_factory=Tally)
     n_unfit: int = 0
     rows: dict[Kind, dict[str, TiesRow]] = field(default_factory=lambda: {"ref": {}, "tied": {}})
-    lost: dict[Kind, dict[str, int]] = field(default_factory=lambda: {"ref": {}, "tied": {}})
+    lost: defaultdict[Kind, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     """Right answers of the rows without a score, by kind and prompt."""
 
     def add(self, judged: Judged) -> float | None:
@@ -362,7 +339,7 @@ class TiesTally:
         self.counts.add(None if values is None else 0.0, judged.status, cause=cause)
         if values is None and cause is not None:
             kind, prompt = self._kind_and_prompt(judged.sample_id, sum(judged.chosen))
-            self.lost[kind][prompt] = self.lost[kind].get(prompt, 0) + sum(judged.chosen)
+            self.lost[kind][prompt] += sum(judged.chosen)
         return self.add_row(judged.sample_id, values, judged.chosen)
 
     def add_row(
@@ -373,8 +350,7 @@ class TiesTally:
         """
         if values is None:
             return None
-        right = [value for value, label in zip(values, labels, strict=True) if label]
-        wrong = [value for value, label in zip(values, labels, strict=True) if not label]
+        right, wrong = by_label(values, labels)
         row = TiesRow(min(right), max(right), max(wrong), len(right))
         kind, prompt = self._kind_and_prompt(name, row.n_right)
         rows = self.rows[kind]
@@ -412,14 +388,14 @@ class TiesTally:
         Rows without a score are left out, or `filled`: as good, or as bad, as can be.
         """
         ref, tied = (rows.get(prompt) for rows in self.rows.values())
-        fill = -1.0 if not filled else 1.0
-        lost = [filled is not None and prompt in rows for rows in self.lost.values()]
+        fill = 1.0 if filled else -1.0
+        lost = [filled is not None and prompt in self.lost[kind] for kind in self.rows]
         accuracies: list[float] = []
         for row, unknown in zip((ref, tied), lost, strict=True):
             right = filled if unknown else row is not None and row.gap > 0
             accuracies += [float(unknown or row is not None), float(bool(right))]
         n_right = 0 if tied is None else tied.n_right
-        n_right += self.lost["tied"].get(prompt, 0) if filled is not None else 0
+        n_right += self.lost["tied"][prompt] if filled is not None else 0
         # a tied row with a single right answer has no spread to compare with
         if not (accuracies[0] and accuracies[2]) or n_right < 2:
             return (*accuracies, 0.0, 0.0, 0.0, 0.0)
@@ -474,8 +450,7 @@ def ties_parts(table: Iterable[Sequence[float]]) -> Extra:
     """Sum contributions into the five parts and the composite; a part over nothing is None and
     makes the composite None.
     """
-    columns = list(zip(*table, strict=True)) or [()] * 8
-    sums = [math.fsum(column) for column in columns]
+    sums = list(map(math.fsum, zip(*table, strict=True))) or [0.0] * 8
     parts: Extra = {name: hits / n if n else None for name, (hits, n) in _ratios(sums).items()}
     known = [weight * parts[name] for name, weight in WEIGHTS.items() if parts[name] is not None]
     parts["composite"] = math.fsum(known) if len(known) == len(WEIGHTS) else None
@@ -485,13 +460,13 @@ def ties_parts(table: Iterable[Sequence[float]]) -> Extra:
 def _ratios(sums: Iterable[Any]) -> dict[str, tuple[Any, Any]]:
     """Each part as what it counts and over how many."""
     n_ref, ref, n_tied, tied, n_pairs, preferred, hard, margin = sums
-    pairs = {
-        "correctness_preferred": preferred,
-        "correctness_preferred_hard": hard,
-        "margin": margin,
+    return {
+        "ref_accuracy": (ref, n_ref),
+        "tied_accuracy": (tied, n_tied),
+        "correctness_preferred": (preferred, n_pairs),
+        "correctness_preferred_hard": (hard, n_pairs),
+        "margin": (margin, n_pairs),
     }
-    accuracies = {"ref_accuracy": (ref, n_ref), "tied_accuracy": (tied, n_tied)}
-    return accuracies | {name: (hits, n_pairs) for name, hits in pairs.items()}
 
 
 BOUNDS = (-WEIGHTS["margin"], sum(WEIGHTS.values()))

@@ -5,8 +5,7 @@ side.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
@@ -18,7 +17,7 @@ from rm_gallery.core.data.load.converters import (
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given, question
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, beginning, given, question
 from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row
 from rm_gallery.gallery.benchmarks.rules import (
@@ -44,6 +43,8 @@ LEVELS = {
     "normal": [(i, j) for i, j in CELLS if i == j],
     "easy": [(i, j) for i, j in CELLS if i > j],
 }
+ALL = "all"
+_CELLS_OF = {**LEVELS, ALL: [*CELLS]}
 DOMAINS = ("chat", "code", "math", "safety")
 _DOMAIN_OF_SUBSET = {
     "alpacaeval": "chat",
@@ -133,86 +134,64 @@ class RMBench(Benchmark):
 
 def _domain(row: Row) -> str | None:
     given, subset = str(row.get("domain") or ""), str(row.get("subset") or "")
-    domain = next((name for name in DOMAINS if given.startswith(name)), None)
-    return domain or next(
-        (name for prefix, name in _DOMAIN_OF_SUBSET.items() if subset.startswith(prefix)), None
-    )
-
-
-@dataclass
-class _Matrix:
-    """One domain: what rows earn over all cells and at each level, and how often each cell was won."""
-
-    wins: Counter[tuple[int, int]] = field(default_factory=Counter)
-    rows: Tally = field(default_factory=Tally)
-    levels: dict[str, Tally] = field(default_factory=lambda: {name: Tally() for name in LEVELS})
-
-    def add(
-        self, won: Mapping[tuple[int, int], bool] | None, cluster: str, lost: Judged
-    ) -> float | None:
-        """Count one row with all its cells and give the share of them it won; None without them,
-        which `lost` is to say why.
-        """
-        status = lost.status
-        credit = None if won is None or status != "scored" else sum(won.values()) / len(CELLS)
-        self.rows.add(credit, status, cluster, lost.cause_or("data"))
-        if won is not None and credit is not None:
-            self.wins.update(cell for cell, right in won.items() if right)
-            for name, cells in LEVELS.items():
-                self.levels[name].add(
-                    sum(won[cell] for cell in cells) / len(cells), status, cluster
-                )
-        return credit
-
-    def figure(self) -> Figure:
-        """The domain average with hard, normal, easy and the matrix (chosen style by rejected
-        style).
-        """
-        n, places = self.rows.n_scored, range(_SIZE)
-        levels = {name: counts.mean for name, counts in self.levels.items()}
-        matrix = [[self.wins[i, j] / n if n else None for j in places] for i in places]
-        intervals = {name: counts.interval() for name, counts in self.levels.items()}
-        return self.rows.figure(RULE, {**levels, "matrix": matrix, "ci95": intervals})
+    return beginning(given, DOMAINS) or _DOMAIN_OF_SUBSET.get(beginning(subset, _DOMAIN_OF_SUBSET))
 
 
 class _Matrices:
     """The matrices of all domains, fed with whole rows or with their nine pairs."""
 
     def __init__(self) -> None:
-        self._domains: defaultdict[str, _Matrix] = defaultdict(_Matrix)
+        self._wins: defaultdict[str, Counter[tuple[int, int]]] = defaultdict(Counter)
+        """By domain, how often each cell was won."""
+        self._levels: defaultdict[str, defaultdict[str, Tally]] = defaultdict(
+            lambda: defaultdict(Tally)
+        )
+        """By level and domain, what rows earn."""
         self._pairs = Gathered()
         self._n_unfit = 0
 
     def add(self, judged: Judged) -> float | None:
-        """Count one row, or one pair of a row; a row counts, and earns its credit, when its last
-        pair has come.
+        """Count one row, or one pair of a row; a row counts, and earns the share of its cells that
+        it won, when its last pair has come.
         """
         fits = "whole" in judged.metadata or judged.chosen == [True] * _SIZE + [False] * _SIZE
         self._n_unfit += judged.status == "scored" and not fits
         found = self._pairs.margins(judged, _PAIRS if fits else ())
-        matrix = self._domains[judged.subset]
+        wins = self._wins[judged.subset]
         if found is None:
             return None
         margins, lost = found
-        known = [margin > 0 for margin in margins if margin is not None]
-        won = dict(zip(CELLS, known, strict=True)) if len(known) == len(CELLS) else None
-        return matrix.add(won, judged.cluster, lost)
+        won: set[tuple[int, int]] | None = None
+        if margins and None not in margins and lost.status == "scored":
+            won = {cell for cell, margin in zip(CELLS, margins, strict=True) if (margin or 0) > 0}
+            wins.update(won)
+        credit = None
+        for level, cells in _CELLS_OF.items():
+            credit = None if won is None else len(won.intersection(cells)) / len(cells)
+            self._levels[level][judged.subset].count(lost, credit)
+        return credit
+
+    def _figure(self, domain: str) -> Figure:
+        """The domain average with hard, normal, easy and the matrix (chosen style by rejected
+        style).
+        """
+        rows, wins, places = self._levels[ALL][domain], self._wins[domain], range(_SIZE)
+        n, levels = rows.n_scored, {name: self._levels[name][domain] for name in LEVELS}
+        extra: Extra = {name: counts.mean for name, counts in levels.items()}
+        extra["matrix"] = [[wins[i, j] / n if n else None for j in places] for i in places]
+        extra["ci95"] = {name: counts.interval() for name, counts in levels.items()}
+        return rows.figure(RULE, extra)
 
     def report(self) -> Report:
         """Report what was counted so far; rows whose pairs have not all come are left out."""
-        parts = {name: matrix.figure() for name, matrix in self._domains.items()}
-        matrices = self._domains.items()
+        parts = {name: self._figure(name) for name in self._wins}
         extra: Extra = {
             level: mean_of(part.extra[level] for part in parts.values()) for level in LEVELS
         }
-        extra["ci95"] = {
-            level: interval_of_mean({name: matrix.levels[level] for name, matrix in matrices})
-            for level in LEVELS
-        }
+        extra["ci95"] = {level: interval_of_mean(self._levels[level]) for level in LEVELS}
         extra["domains_absent"] = absent(DOMAINS, parts)
         extra |= {"n_unfit_labels": self._n_unfit} if self._n_unfit else {}
-        ci95 = interval_of_mean({name: matrix.rows for name, matrix in matrices})
-        figure = mean_of_parts(MEAN_OF_SUBSETS, parts, ci95, extra)
+        figure = mean_of_parts(MEAN_OF_SUBSETS, parts, interval_of_mean(self._levels[ALL]), extra)
         if len(parts) == 1:
             figure = with_extra(next(iter(parts.values())), extra)
         return headline(figure, parts)

@@ -18,35 +18,37 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.models import copy_with
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, question
-from rm_gallery.gallery.benchmarks.figures import Report, with_extra
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, given, question
 from rm_gallery.gallery.benchmarks.judgements import (
     About,
     Candidate,
     Judged,
     Judgement,
     Recorded,
+    RecordedRow,
     Row,
     Rows,
     Samples,
     ScoresByModel,
     joined,
     judge_of,
-    named,
-    need,
-    number_of,
     peek,
+    recorded_rows,
     worst_part,
 )
 from rm_gallery.gallery.benchmarks.rules import (
     Gathered,
+    Kinds,
     PooledScorer,
     RuleScorer,
     beaten_losers,
+    named_by,
     strict_pairs,
 )
 
-GOALS = ("Helpfulness", "Harmlessness")
+_GOALS = Kinds(
+    "categories", named_by("subset", "category"), "goals_absent", ("Helpfulness", "Harmlessness")
+)
 _REWARDS = ("chosen_reward", "reject_reward")
 
 
@@ -62,15 +64,10 @@ class _RMB(Benchmark):
     ) -> DataSample:
         spoken = question(row, "conversation_input", where, cell)
         languages = [turn.pop("language", None) for turn in spoken]
-        about = {
-            **_category(row, where),
-            **models,
-            **({} if languages[0] is None else {"language": languages[0]}),
-        }
+        about = {**_category(row, where), **models, **given({"language": languages[0]})}
         task = about["subset"].lower() if about.get("subset") else None
-        sample = self.sample(
-            identity(row, column, where), spoken, preference_outputs(chosen, rejected), task, about
-        )
+        outputs = preference_outputs(chosen, rejected)
+        sample = self.sample(identity(row, column, where), spoken, outputs, task, about)
         sample.source = "rmb"
         return sample
 
@@ -99,7 +96,7 @@ class RMBPairwise(_RMB):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count strict pairs."""
-        return _Goals(strict_pairs(), _goal)
+        return PooledScorer(strict_pairs(), _GOALS)
 
     def recorded_scores(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """Scores by id as for any benchmark, or the published files: both scores of a pair in one
@@ -114,22 +111,18 @@ class RMBPairwise(_RMB):
             return
         self.under(**rule)
         scores: ScoresByModel = {}
-        known: dict[str, tuple[Row, int]] = {}
-        for number, row in enumerate(rows, 1):
-            need(row, ("pair_uid", *_REWARDS), number)
-            name = named(row["pair_uid"], number, "pair_uid")
-            rewards = {
-                (str(place), ""): number_of(row[column], column, number)
-                for place, column in enumerate(_REWARDS)
-            }
+        known: dict[str, RecordedRow] = {}
+        for row in recorded_rows(rows, "pair_uid", *_REWARDS):
+            name = row.named("pair_uid")
+            rewards = {(str(place), ""): row.score(column) for place, column in enumerate(_REWARDS)}
             if scores.setdefault(judge_of(row), {}).setdefault(name, rewards) is not rewards:
                 raise DataError(
-                    f"recorded row {number}: pair '{name[:80]}' was given before; keep one row of "
+                    f"recorded row {row.number}: pair '{name[:80]}' was given before; keep one row of "
                     f"it."
                 )
-            known[name] = row, number
+            known[name] = row
         if samples is None:
-            samples = [_bare(row, name, number) for name, (row, number) in known.items()]
+            samples = [_bare(row, name) for name, row in known.items()]
         yield from joined(self.name, self.ids, lambda: scores, samples)
 
 
@@ -175,33 +168,21 @@ class RMBBestOfN(_RMB):
         return _Lists()
 
 
-def _bare(row: Row, name: str, number: int) -> DataSample:
+def _bare(row: RecordedRow, name: str) -> DataSample:
     """The pair without its texts, which a file of scores does not hold."""
-    metadata = _category(dict(row), RowRef("recorded scores", number))
+    metadata = _category(row, RowRef("recorded scores", row.number))
     return DataSample.model_validate(
         {"unique_id": name, "output": preference_outputs([""], [""]), "metadata": metadata or None}
     )
 
 
-class _Goals(PooledScorer):
-    """Samples of both goals, pooled; a goal without a score is named."""
-
-    def report(self) -> Report:
-        report = super().report()
-        scored = {
-            name for name, part in report.extra["categories"].items() if part.score is not None
-        }
-        absent = [goal for goal in GOALS if goal not in scored]
-        return with_extra(report, {"goals_absent": absent}) if absent else report
-
-
-class _Lists(_Goals):
+class _Lists(PooledScorer):
     """Lists, whole or in pairs; a list counts when its last pair has come, and is lost as soon as
     one of them is.
     """
 
     def __init__(self) -> None:
-        super().__init__(beaten_losers(), _goal)
+        super().__init__(beaten_losers(), _GOALS)
         self._pairs = Gathered()
 
     def add(self, judged: Judged) -> float | None:
@@ -214,23 +195,14 @@ class _Lists(_Goals):
 
 def _rejoined(pairs: list[Judged]) -> Judged:
     """The list its pairs make up: every loser at its margin below the best answer."""
-    first = pairs[0].sample
-    losers = [pair.sample.output[1] for pair in pairs]
-    sample = copy_with(
-        first, unique_id=pairs[0].metadata["whole"], output=[first.output[0], *losers]
-    )
-    lost = worst_part(pairs)
-    scores = [pair.complete() for pair in pairs]
+    first, lost = pairs[0].sample, worst_part(pairs)
+    outputs = [first.output[0], *(pair.sample.output[1] for pair in pairs)]
+    sample = copy_with(first, unique_id=pairs[0].metadata["whole"], output=outputs)
     judgements = [Judgement(Candidate(0), score=0.0)]
-    judgements += [
-        Judgement(Candidate(place), score=None if pair is None else pair[1] - pair[0])
-        for place, pair in enumerate(scores, 1)
-    ]
+    for place, scores in enumerate((pair.complete() for pair in pairs), 1):
+        margin = None if scores is None else scores[1] - scores[0]
+        judgements.append(Judgement(Candidate(place), score=margin))
     return Judged(sample, judgements, lost.status, lost.issues)
-
-
-def _goal(judged: Judged) -> str:
-    return judged.subset or "(no category)"
 
 
 def _candidate(cell: Any, column: str, where: RowRef) -> tuple[str, str | None]:
@@ -248,6 +220,5 @@ def _category(row: Row, where: RowRef) -> About:
     parts = [part for part in path.replace("\\", "/").split("/") if part]
     if len(parts) > 1 and parts[0].lower().endswith("_set"):
         parts = parts[1:]
-    metadata: About = {"category_path": path}
-    metadata |= {"subset": parts[0]} if parts else {}
-    return metadata | ({"category": "/".join(parts[1:])} if len(parts) > 1 else {})
+    goal, below = (parts[0], "/".join(parts[1:])) if parts else (None, "")
+    return given({"category_path": path, "subset": goal, "category": below or None})

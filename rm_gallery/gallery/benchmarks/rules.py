@@ -7,11 +7,10 @@ import math
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import replace
 from functools import lru_cache, wraps
 from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.stats.denominator import Bounded, added, mean_bounds, worst_case_bounds
@@ -87,12 +86,13 @@ def best_of_n_credit(judged: Judged) -> float | None:
     Source: RewardBench 2 (arXiv 2506.01937), all subsets but Ties.
     """
     values = judged.complete()
-    if values is None:
-        return None
-    top = max(values)
-    if values.count(top) == 1:
-        return float(judged.chosen[values.index(top)])
-    winners = [label for value, label in zip(values, judged.chosen, strict=True) if value == top]
+    return None if values is None else share_of_top(values, judged.chosen)
+
+
+def share_of_top(scores: Sequence[float], chosen: Sequence[bool]) -> float:
+    """Share of the answers with the highest score that are chosen."""
+    top = max(scores)
+    winners = [label for score, label in zip(scores, chosen, strict=True) if score == top]
     return sum(winners) / len(winners)
 
 
@@ -104,10 +104,14 @@ def all_losers_credit(judged: Judged) -> float | None:
     values = judged.complete()
     if values is None:
         return None
-    labelled = list(zip(values, judged.chosen, strict=True))
-    return float(
-        min(v for v, label in labelled if label) > max(v for v, label in labelled if not label)
-    )
+    right, wrong = by_label(values, judged.chosen)
+    return float(min(right) > max(wrong))
+
+
+def by_label(scores: Sequence[float], chosen: Sequence[bool]) -> tuple[list[float], list[float]]:
+    """The scores of the chosen answers, and those of the others."""
+    labelled = list(zip(scores, chosen, strict=True))
+    return [v for v, label in labelled if label], [v for v, label in labelled if not label]
 
 
 def games(judged: Judged) -> tuple[Verdict, Verdict, int]:
@@ -231,6 +235,13 @@ class Tally:
             if cause is not None:
                 self.missing[cause] += 1
 
+    def count(self, judged: Judged, credit: float | None) -> float | None:
+        """Count a judged sample with what it earned; where a scored one earns nothing, the data
+        caused it.
+        """
+        self.add(credit, judged.status, judged.cluster, judged.cause_or("data"))
+        return credit
+
     def merge(self, other: Tally) -> None:
         """Add another tally's samples to this one."""
         self.credits.extend(other.credits)
@@ -238,12 +249,6 @@ class Tally:
         self.chances.extend(other.chances)
         self.lost.update(other.lost)
         self.missing.update(other.missing)
-
-    def with_credits(self, credits: array[float]) -> Tally:
-        """The same samples with other credits; what else is counted is one with this tally's."""
-        other = copy(self)
-        other.credits = credits
-        return other
 
     @property
     def n_scored(self) -> int:
@@ -257,9 +262,6 @@ class Tally:
 
     def counts(self) -> Extra:
         """The counts as a `Figure` names them."""
-        return self._counts(self.with_missing())
-
-    def _counts(self, bounded: Bounded) -> Extra:
         n_scored, lost = len(self.credits), self.lost
         return {
             "n": n_scored + lost.total(),
@@ -267,7 +269,7 @@ class Tally:
             "n_unscored": lost["unscored"],
             "n_failed": lost["failed"],
             "n_stopped": lost["stopped"],
-            "missing": bounded.missing,
+            "missing": self.with_missing().missing,
         }
 
     def with_missing(self) -> Bounded:
@@ -291,14 +293,13 @@ class Tally:
 
     def figure(self, rule: str, extra: Extra | None = None) -> Figure:
         """The mean credit with its interval."""
-        bounded = self.with_missing()
         return Figure(
             rule=rule,
             score=self.mean,
             ci95=self.interval(),
             extra=extra or {},
-            bounds=bounded.bounds,
-            **self._counts(bounded),
+            bounds=self.bounds,
+            **self.counts(),
         )
 
 
@@ -330,12 +331,8 @@ def mean_over_clusters(
     scored = {name: tallies[name] for name in sorted(tallies) if tallies[name].clusters}
     if not scored:
         return None
-    values = np.concatenate(
-        [np.frombuffer(tally.credits, dtype=np.float64) for tally in scored.values()]
-    )
-    clusters = np.concatenate(
-        [np.frombuffer(tally.clusters, dtype=np.uint64) for tally in scored.values()]
-    )
+    values = np.concatenate([np.asarray(tally.credits) for tally in scored.values()])
+    clusters = np.concatenate([np.asarray(tally.clusters) for tally in scored.values()])
     # the same digits in whatever order samples came
     if len(scored) == 1 and weights is None:  # most figures: no stratum to number per sample
         order, strata = np.lexsort((values, clusters)), None
@@ -394,8 +391,7 @@ def reliability(report: Report) -> Extra:
     }
 
 
-Chance = Callable[[Judged], "float | None"]
-"""What guessing earns on one sample, 0..1; None for a sample that does not count."""
+# -- what guessing earns on one sample; None for a sample that does not count -----------------------
 
 
 def chosen_share(judged: Judged) -> float | None:
@@ -419,11 +415,8 @@ def all_losers_share(judged: Judged) -> float | None:
     """What guessing earns where every chosen answer has to beat every other: one way out of all to
     choose as many.
     """
-    return (
-        1.0 / math.comb(len(judged.chosen), sum(judged.chosen))
-        if has_preference(judged.chosen)
-        else None
-    )
+    chosen = judged.chosen
+    return 1.0 / math.comb(len(chosen), sum(chosen)) if has_preference(chosen) else None
 
 
 def two_game_share(judged: Judged) -> float | None:
@@ -473,7 +466,7 @@ class SubsetTallies:
         rule: str,
         credit: Credit,
         fits: Callable[[Sequence[bool]], bool],
-        chance: Chance | None = None,
+        chance: Credit | None = None,
         level: Callable[[Sequence[float]], float | None] | None = None,
     ) -> None:
         self.rule = rule
@@ -509,14 +502,6 @@ class SubsetTallies:
         """
         return judged.cause_or("judge" if self._fits(judged.chosen) else "data")
 
-    def with_credits(self, rule: str, credit: Callable[[float], float]) -> SubsetTallies:
-        """The same samples under another rule, whose credit follows from the one of this rule."""
-        other = SubsetTallies(rule, self._credit, self._fits, self._chance, self._level)
-        other.n_unfit = self.n_unfit
-        for name, tally in self.by_subset.items():
-            other.by_subset[name] = tally.with_credits(array("d", map(credit, tally.credits)))
-        return other
-
     def figures(self) -> dict[str, Figure]:
         """The figure of each subset."""
         return {name: self._figure(tally, {}) for name, tally in self.by_subset.items()}
@@ -549,23 +534,46 @@ def beaten_losers() -> SubsetTallies:
 class SideBySide:
     """Several rules over the same pairs: one of them leads, and the scores of others stand beside
     it, of the whole and of each subset.
+
+    Which one leads goes with how often pairs were shown; once is once for all.
+
+    Args:
+        rules: the counts to fill, by name.
+        leads: by the number of times a pair was shown (0 where answers were scored, 1 or 2), the
+            rule that leads and those beside it.
+        once: whether all pairs count as shown once.
     """
 
-    def __init__(self, rules: Mapping[str, SubsetTallies]) -> None:
-        self._rules = rules
+    def __init__(
+        self,
+        rules: Mapping[str, SubsetTallies],
+        leads: Sequence[tuple[str, Sequence[str]]],
+        once: bool = False,
+    ) -> None:
+        self._rules, self._leads = rules, leads
+        self.shown = {1} if once else set[int]()
 
-    def add(self, judged: Judged) -> dict[str, float | None]:
-        """Count one pair; gives what it earned under each rule."""
-        return {name: tallies.add(judged) for name, tallies in self._rules.items()}
+    @property
+    def times(self) -> int:
+        """How often pairs were shown."""
+        return 1 if 1 in self.shown else max(self.shown, default=2)
 
-    def report(self, lead: str, beside: Iterable[str] = (), *, gaps: bool = True) -> Report:
-        """The figure of one rule with the scores of others in `extra`; with `gaps` also of those
-        without a score.
+    def add(self, judged: Judged) -> float | None:
+        """Count one pair; gives what it earned under the rule that leads."""
+        earned = {name: tallies.add(judged) for name, tallies in self._rules.items()}
+        if judged.status == "scored" or judged.played_orders == 1:
+            self.shown.add(min(judged.played_orders, 2))
+        return earned[self._leads[self.times][0]]
+
+    def report(self, *, gaps: bool = True) -> Report:
+        """The figure of the rule that leads with the scores of others in `extra`; with `gaps` also
+        of those without a score.
         """
 
         def scores(figures: Mapping[str, Figure]) -> Extra:
             return {n: each.score for n, each in figures.items() if gaps or each.score is not None}
 
+        lead, beside = self._leads[self.times]
         others = {name: self._rules[name] for name in beside}
         parts = {name: tallies.figures() for name, tallies in others.items()}
         by_subset = {
@@ -608,21 +616,35 @@ class Orders:
         return {"orders": {"n": n, "draws": self.ties, **means, "ci95": intervals}}
 
 
+class Kinds(NamedTuple):
+    """Coarser parts of a benchmark than its subsets, which stand in `extra`."""
+
+    name: str
+    of: Callable[[Judged], str]
+    """The part of a sample."""
+    gaps: str = ""
+    """Where the known parts without a score are listed."""
+    known: Sequence[str] = ()
+
+
+def named_by(column: str, kind: str = "") -> Callable[[Judged], str]:
+    """Reads what the metadata hold; those that hold nothing belong to "(no KIND)"."""
+    return lambda judged: str(judged.metadata.get(column) or f"(no {kind or column})")
+
+
 class PooledScorer:
     """One rule over all samples, pooled, with the part of each subset beside it.
 
     Args:
         tallies: the counts to fill, with their rule.
-        category: names the coarser category of a sample, reported under `extra["categories"]`; None
-            for none.
+        kinds: coarser parts of the samples, to report as well.
     """
 
-    def __init__(
-        self, tallies: SubsetTallies, category: Callable[[Judged], str] | None = None
-    ) -> None:
-        self._tallies = tallies
-        self._category = category
-        self._categories: defaultdict[str, Tally] = defaultdict(Tally)
+    def __init__(self, tallies: SubsetTallies, *kinds: Kinds) -> None:
+        self._tallies, self._kinds = tallies, kinds
+        self._by: dict[Kinds, defaultdict[str, Tally]] = {
+            kind: defaultdict(Tally) for kind in kinds
+        }
         self._orders = Orders()
 
     def only_scores(self) -> None:
@@ -634,28 +656,23 @@ class PooledScorer:
         credit = self._tallies.add(judged)
         if judged.played_orders:
             self._orders.add(judged)
-        if self._category is not None:
+        for kind in self._kinds:
             cause = self._tallies.cause(judged)
-            self._categories[self._category(judged)].add(
-                credit, judged.status, judged.cluster, cause
-            )
+            self._by[kind][kind.of(judged)].add(credit, judged.status, judged.cluster, cause)
         return credit
 
     def report(self) -> Report:
         """Report what was counted so far."""
-        return self.report_of(self._tallies)
-
-    def report_of(self, tallies: SubsetTallies) -> Report:
-        """Report the samples that were counted so far, with other credits."""
-        figure, extra = tallies.pooled(), self._orders.extra()
-        if self._category is not None:
-            rule = tallies.rule
-            extra["categories"] = {
-                name: self._categories[name].figure(rule) for name in sorted(self._categories)
+        tallies, extra = self._tallies, self._orders.extra()
+        for kind in self._kinds:
+            parts = {
+                name: tally.figure(tallies.rule) for name, tally in sorted(self._by[kind].items())
             }
+            gaps = [n for n in kind.known if n not in parts or parts[n].score is None]
+            extra |= {kind.name: parts, **({kind.gaps: gaps} if gaps else {})}
         # the only part, without a name, is the whole
-        parts = {} if list(tallies.by_subset) == [""] else tallies.figures()
-        return headline(replace(figure, extra={**figure.extra, **extra}), parts)
+        figures = {} if list(tallies.by_subset) == [""] else tallies.figures()
+        return headline(with_extra(tallies.pooled(), extra), figures)
 
 
 MEAN_OF_SUBSETS = "unweighted_mean_of_subsets"
@@ -671,21 +688,16 @@ class MeanOfSubsets(PooledScorer):
         tallies: the counts to fill, with their rule.
         subsets: those the benchmark has; others stay outside the mean, listed in
             `extra["subsets_outside_the_mean"]`. Without any, all that come are in it.
-        category: as for `PooledScorer`.
+        kinds: as for `PooledScorer`.
     """
 
-    def __init__(
-        self,
-        tallies: SubsetTallies,
-        subsets: Iterable[str] = (),
-        category: Callable[[Judged], str] | None = None,
-    ) -> None:
-        super().__init__(tallies, category)
+    def __init__(self, tallies: SubsetTallies, subsets: Iterable[str] = (), *kinds: Kinds) -> None:
+        super().__init__(tallies, *kinds)
         self._subsets = sorted(subsets)
 
-    def report_of(self, tallies: SubsetTallies) -> Report:
-        """Report the samples that were counted so far, with other credits."""
-        whole, figures = super().report_of(tallies), tallies.figures()
+    def report(self) -> Report:
+        """Report what was counted so far."""
+        whole, figures = super().report(), self._tallies.figures()
         names = self._subsets or sorted(figures)
         parts = {name: figures[name] for name in names if name in figures}
         lists = {
@@ -693,7 +705,7 @@ class MeanOfSubsets(PooledScorer):
             "subsets_outside_the_mean": sorted(figures.keys() - parts.keys()),
         }
         extra = {**whole.extra, **{name: listed for name, listed in lists.items() if listed}}
-        ci95 = interval_of_mean({name: tallies.by_subset[name] for name in parts})
+        ci95 = interval_of_mean({name: self._tallies.by_subset[name] for name in parts})
         mean = mean_of_parts(MEAN_OF_SUBSETS, parts, ci95, extra)
         same = {name: getattr(whole, name) for name in (*COUNTS, "missing")}
         return headline(replace(mean, **same), figures)
@@ -772,13 +784,6 @@ def headline(figure: Figure, by_subset: Mapping[str, Figure]) -> Report:
     return Report(**vars(figure), by_subset={} if list(by_subset) == [""] else parts)
 
 
-def pooled_counts(figures: Iterable[Figure]) -> Extra:
-    """The counts of several figures together, and what is missing in all of them."""
-    figures = list(figures)
-    counts = {name: sum(getattr(figure, name) for figure in figures) for name in COUNTS}
-    return {**counts, "missing": added(figure.missing for figure in figures)}
-
-
 def mean_of_parts(
     rule: str, parts: Mapping[str, Figure], ci95: Interval | None, extra: Extra
 ) -> Figure:
@@ -786,6 +791,7 @@ def mean_of_parts(
     counts and limits.
     """
     figures = list(parts.values())
+    counts = {name: sum(getattr(part, name) for part in figures) for name in COUNTS}
     return Figure(
         rule,
         score=mean_of(part.score for part in figures),
@@ -793,7 +799,8 @@ def mean_of_parts(
         extra=extra,
         chance=chance_of(figures),
         bounds=mean_bounds(part.bounds for part in figures),
-        **pooled_counts(figures),
+        missing=added(part.missing for part in figures),
+        **counts,
     )
 
 

@@ -10,12 +10,14 @@ from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
     identity,
+    output,
     required,
     text_list,
     wrong,
@@ -24,12 +26,13 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given, question
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, Output, beginning, given, question
 from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
     About,
     Judged,
     Recorded,
+    RecordedRow,
     Row,
     Rows,
     Samples,
@@ -37,11 +40,9 @@ from rm_gallery.gallery.benchmarks.judgements import (
     group_of,
     integer,
     judge_of,
-    named,
-    need,
     number_of,
     recorded,
-    unfit,
+    recorded_rows,
     whole,
 )
 from rm_gallery.gallery.benchmarks.rules import (
@@ -76,9 +77,9 @@ class StepRule:
     @staticmethod
     def parse(text: str) -> StepRule:
         """The rule that "threshold:0.5" or "delta:-0.05" names; ConfigError for anything else."""
-        by, colon, bound = text.strip().partition(":")
+        by, _, bound = text.strip().partition(":")
         try:
-            value = float(bound) if colon else math.nan
+            value = float(bound)
         except ValueError:
             value = math.nan
         if by not in ("threshold", "delta") or not math.isfinite(value):
@@ -94,9 +95,11 @@ class StepRule:
 
     def signs(self, scores: Sequence[float]) -> list[int]:
         """Per step 1 above the bound, 0 at it, -1 below it, of scores of which higher is better."""
-        before = [0.0, *scores] if self.by == "delta" else [0.0] * len(scores)
-        rises = [score - prior for prior, score in zip(before, scores, strict=False)]
-        bound = -self.bound if self.turned and self.by == "threshold" else self.bound
+        rises, bound = scores, self.bound
+        if self.by == "delta":
+            rises = [score - prior for prior, score in pairwise([0.0, *scores])]
+        elif self.turned:
+            bound = -bound
         return [(rise > bound) - (rise < bound) for rise in rises]
 
     def __str__(self) -> str:
@@ -169,15 +172,15 @@ class StepBenchmark(ScoredByRule):
     """The columns of the id in such a file; the first that is there is read."""
 
     @abstractmethod
-    def recorded_label(self, row: Row, name: str, number: int) -> RecordedLabel:
+    def recorded_label(self, row: RecordedRow, name: str) -> RecordedLabel:
         """Of a row of step scores that brings its labels: the id, the label and the metadata of its
         sample.
         """
 
-    def recorded_sample(self, row: Row, number: int) -> DataSample:
+    def recorded_sample(self, row: RecordedRow) -> DataSample:
         """The sample, without its texts, that a row of step scores brings its labels for."""
         column = next(name for name in self.names if name in row)
-        name, label, about = self.recorded_label(row, named(row[column], number, column), number)
+        name, label, about = self.recorded_label(row, row.named(column))
         outputs = [solution([], [], **label)]
         return DataSample.model_validate(
             {"unique_id": name, "output": outputs, "metadata": about or None}
@@ -195,20 +198,20 @@ class StepBenchmark(ScoredByRule):
         known = {name: s for s in reversed(list(samples or ())) for name in self.ids(s)}
         by_judge: dict[str | None, dict[str, DataSample]] = {}
         """The samples that a judge has no row of."""
-        for number, row in enumerate(rows, 1):
+        for row in recorded_rows(rows):
             column = "idx" if "idx" in row and "id" not in row else "id"
-            need(row, (column, "scores"), number)
-            name = named(row[column], number, column)
+            row.need(column, "scores")
+            name = row.named(column)
             if all(label in row for label in self.labels):
-                sample = self.recorded_sample(row, number)
+                sample = self.recorded_sample(row)
             elif samples is None:
                 raise DataError(
-                    f"recorded row {number} holds no {' and '.join(self.labels)}; say where the "
+                    f"recorded row {row.number} holds no {' and '.join(self.labels)}; say where the "
                     f"rows of {self.name} are, with --data."
                 )
             elif name not in known:
                 raise DataError(
-                    f"recorded row {number}: the data has no row with the id '{name[:80]}'."
+                    f"recorded row {row.number}: the data has no row with the id '{name[:80]}'."
                 )
             else:
                 sample = known[name]
@@ -216,16 +219,19 @@ class StepBenchmark(ScoredByRule):
             if judge not in by_judge:
                 by_judge[judge] = {s.sample_id: s for s in known.values()}
             by_judge[judge].pop(sample.sample_id, None)
-            yield group_of(judge), _with_steps(sample, row["scores"], number)
+            if not isinstance(row["scores"], (list, tuple)):
+                raise row.unfit("scores", "a list of numbers")
+            values = [
+                number_of(score, f"scores[{place}]", row.number)
+                for place, score in enumerate(row["scores"])
+            ]
+            yield group_of(judge), _with_steps(sample, values)
         for judge, left in by_judge.items():
             for sample in left.values():
-                yield group_of(judge), _with_steps(sample, (), 0)
+                yield group_of(judge), _with_steps(sample, ())
 
 
-def _with_steps(sample: DataSample, scores: Any, number: int) -> Judged:
-    if not isinstance(scores, (list, tuple)):
-        raise unfit(number, "scores", "a list of numbers", scores)
-    values = [number_of(score, f"scores[{place}]", number) for place, score in enumerate(scores)]
+def _with_steps(sample: DataSample, values: Sequence[float | None]) -> Judged:
     places = [StepOf(0, place) for place in range(len(values))]
     return recorded(sample, places, values, "A step has no score.")
 
@@ -255,18 +261,14 @@ def interval_of(draws: Sequence[NDArray[np.float64]], score: float | None) -> In
     return Interval(min(interval.low, score), max(interval.high, score))
 
 
-def solution(steps: Sequence[str], right: Sequence[bool | None], **label: Any) -> dict[str, Any]:
+def solution(steps: Sequence[str], right: Sequence[bool | None], **label: Any) -> Output:
     """One output with its steps, as `DataSample` takes it; `right` is None for a step that nobody
     labelled.
     """
     return {
-        "answer": {"role": "assistant", "content": "\n\n".join(steps), "label": label},
+        **output("\n\n".join(steps), None, **label),
         "steps": [
-            {
-                "role": "assistant",
-                "content": step,
-                "label": {} if known is None else {"correctness": known},
-            }
+            output(step, None, **given({"correctness": known}))["answer"]
             for step, known in zip(steps, right, strict=True)
         ],
     }
@@ -309,24 +311,23 @@ class ProcessBench(StepBenchmark):
         steps, label = text_list(row, "steps", where), _label(required(row, "label", where))
         if label is None or label >= len(steps):
             raise wrong(where, "label", f"-1 or a step from 0 to {len(steps) - 1}", row["label"])
-        right = [
-            True if label == NONE_WRONG or k < label else False if k == label else None
-            for k in range(len(steps))
-        ]
+        right = [None if NONE_WRONG < label < k else k != label for k in range(len(steps))]
         name = identity(row, "id", where)
         about = {
             "subset": _set_of(name) or _set_of(PurePath(where.source).stem),
-            "generator": row.get("generator"),
+            "generator": row.get("generator") or None,
         }
-        asked = question(row, "problem", where)
-        known = {key: value for key, value in about.items() if value}
-        return self.sample(name, asked, [solution(steps, right, first_error=label)], "math", known)
+        asked, outputs = (
+            question(row, "problem", where),
+            [solution(steps, right, first_error=label)],
+        )
+        return self.sample(name, asked, outputs, "math", given(about))
 
-    def recorded_label(self, row: Row, name: str, number: int) -> RecordedLabel:
+    def recorded_label(self, row: RecordedRow, name: str) -> RecordedLabel:
         """The number of the first wrong step."""
         label = _label(row["label"])
         if label is None:
-            raise unfit(number, "label", "-1 or a step", row["label"])
+            raise row.unfit("label", "-1 or a step")
         return name, {"first_error": label}, given({"subset": _set_of(name)})
 
     def scorer(self, seed: int = 0) -> RuleScorer:
@@ -340,14 +341,7 @@ def _label(value: Any) -> int | None:
 
 
 def _set_of(name: str) -> str | None:
-    return next(
-        (
-            known
-            for known in sorted(PROCESSBENCH_SETS, reverse=True)
-            if name.lower().startswith(known)
-        ),
-        None,
-    )
+    return beginning(name.lower(), PROCESSBENCH_SETS) or None
 
 
 def harmonic_mean(a: float, b: float) -> float:
@@ -389,15 +383,12 @@ class _FirstErrors:
         if scores is not None and label is not None:
             right = self._rule.right(scores)
             credit = float((right.index(False) if False in right else NONE_WRONG) == label)
-        counts = self._sets[judged.subset][label != NONE_WRONG]
-        counts.add(credit, judged.status, judged.cluster, judged.cause_or("data"))
-        return credit
+        return self._sets[judged.subset][label != NONE_WRONG].count(judged, credit)
 
     def report(self) -> Report:
-        parts, draws = {}, []
-        for name, kinds in sorted(self._sets.items()):
-            parts[name], drawn = self._set_figure(name, kinds)
-            draws += [] if drawn is None else [drawn]
+        sets = {name: self._set_figure(name, kinds) for name, kinds in sorted(self._sets.items())}
+        parts = {name: figure for name, (figure, _) in sets.items()}
+        draws = [drawn for _, drawn in sets.values() if drawn is not None]
         extra: Extra = {
             name: mean_of(part.extra[name] for part in parts.values() if part.score is not None)
             for name in ("error_accuracy", "correct_accuracy")
@@ -414,11 +405,9 @@ class _FirstErrors:
         wrong_ones, right_ones = kinds[True].mean, kinds[False].mean
         extra = {"error_accuracy": wrong_ones, "correct_accuracy": right_ones}
         counts = merged(kinds.values()).counts()
-        wrong, right = kinds[True].bounds, kinds[False].bounds
-        if wrong is not None and right is not None:  # the figure rises with either accuracy
-            counts["bounds"] = Interval(
-                harmonic_mean(wrong.low, right.low), harmonic_mean(wrong.high, right.high)
-            )
+        bounds = [kinds[wrong].bounds or () for wrong in (True, False)]
+        if all(bounds):  # the figure rises with either accuracy
+            counts["bounds"] = Interval(*map(harmonic_mean, *bounds))
         figure = Figure(PROCESSBENCH_RULE, score=None, ci95=None, extra=extra, **counts)
         if wrong_ones is None or right_ones is None:
             return figure, None

@@ -12,9 +12,14 @@ from rm_gallery.core.data.load.converters import (
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given, question
-from rm_gallery.gallery.benchmarks.figures import Report, with_extra
-from rm_gallery.gallery.benchmarks.judgements import Judged, Row
-from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer, absent, strict_pairs
+from rm_gallery.gallery.benchmarks.judgements import Row
+from rm_gallery.gallery.benchmarks.rules import (
+    Kinds,
+    PooledScorer,
+    RuleScorer,
+    named_by,
+    strict_pairs,
+)
 
 ASPECTS = (
     "Functional_Correctness",
@@ -63,27 +68,8 @@ class ThemisCodeRewardBench(Benchmark):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count strict pairs."""
-        return _ByAspect()
-
-
-class _ByAspect(PooledScorer):
-    """Pairs by source and language, and once more by aspect."""
-
-    def __init__(self) -> None:
-        super().__init__(strict_pairs(), lambda judged: _named(judged, "language"))
-        self._aspects = PooledScorer(strict_pairs(), lambda judged: _named(judged, "aspect"))
-
-    def add(self, judged: Judged) -> float | None:
-        self._aspects.add(judged)
-        return super().add(judged)
-
-    def report(self) -> Report:
-        report, aspects = super().report(), self._aspects.report().extra["categories"]
-        gaps = [name for name in absent(ASPECTS, aspects) if name in ASPECTS]
-        return with_extra(
-            report, {"sections": aspects, **({"aspects_absent": gaps} if gaps else {})}
+        return PooledScorer(
+            strict_pairs(),
+            Kinds("categories", named_by("language")),
+            Kinds("sections", named_by("aspect"), "aspects_absent", ASPECTS),
         )
-
-
-def _named(judged: Judged, name: str) -> str:
-    return str(judged.metadata.get(name) or f"(no {name})")

@@ -12,6 +12,7 @@ from rm_gallery.core.data.load.converters import (
     RowRef,
     identity,
     json_cell,
+    output,
     required,
     text,
     turns,
@@ -21,30 +22,39 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.gallery.benchmarks.base import ROW, Turns, cell, given, is_object, question, several
+from rm_gallery.gallery.benchmarks.base import (
+    ROW,
+    Output,
+    Turn,
+    Turns,
+    cell,
+    given,
+    is_object,
+    question,
+    several,
+)
 from rm_gallery.gallery.benchmarks.counts import Asides, Called, CountsScorer
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     Recorded,
+    RecordedRow,
     Row,
     Rows,
     Samples,
     integer,
     not_asked,
-    unfit,
 )
 from rm_gallery.gallery.benchmarks.rules import RuleScorer
 from rm_gallery.gallery.benchmarks.steps import RecordedLabel, StepBenchmark, step_scores
 from rm_gallery.gallery.benchmarks.verdicts import VerdictBenchmark, called_good
 
 
-def trajectory(turns: Turns, **label: Any) -> dict[str, Any]:
+def trajectory(turns: Turns, **label: Any) -> Output:
     """One output of an agent: its turns, with those of tools and users, as steps, and all of them
     as one text for rewards that look at the answer.
     """
     told = conversation_text([ChatMessage.model_validate(turn) for turn in turns])
-    steps = [*turns]
-    return {"answer": {"role": "assistant", "content": told, "label": label}, "steps": steps}
+    return {**output(told, **label), "steps": [*turns]}
 
 
 # -- AgentRewardBench ------------------------------------------------------------------------------
@@ -187,32 +197,30 @@ class AgentProcessBench(StepBenchmark):
         name = identity(row, "total_index", where)
         return self.sample(name, asked, outputs, "agent", given(about))
 
-    def recorded_label(self, row: Row, name: str, number: int) -> RecordedLabel:
+    def recorded_label(self, row: RecordedRow, name: str) -> RecordedLabel:
         """The labels of the agent's steps."""
         known = _labels_of(row["step_labels"])
         if known is None:
-            raise unfit(number, "step_labels", "labels 1, 0 or -1", row["step_labels"])
+            raise row.unfit("step_labels", "labels 1, 0 or -1")
         if not all(map(str.isdecimal, known)):
-            raise unfit(number, "step_labels", "labels by the number of a message", known)
+            raise row.unfit("step_labels", "labels by the number of a message", known)
         # a table may write them in any order
         return name, {"step_labels": [known[at] for at in sorted(known, key=int)]}, {}
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count steps and first harmful steps."""
-        return CountsScorer(
-            "step_accuracy", self._errors_found, lambda *cells: {}, seed, further=self._further
-        )
+        return CountsScorer("step_accuracy", self._errors_found, seed, further=self._further)
 
     def _said(self, judged: Judged) -> tuple[list[int], list[int] | None]:
         """The labels of the agent's steps, and what the scores say; a file may leave out those of
         steps without a label.
         """
         truth: list[int | None] = judged.label.get("step_labels") or []
-        known, scores = [one for one in truth if one is not None], step_scores(judged)
-        if scores is not None and len(scores) == len(truth):
+        known, scores = [one for one in truth if one is not None], step_scores(judged) or []
+        if len(scores) == len(truth):
             scores = [score for score, one in zip(scores, truth, strict=True) if one is not None]
-        whole = scores is not None and len(scores) == len(known)
-        return known, self.step_rule.signs(scores) if scores and whole else None
+        whole = scores and len(scores) == len(known)
+        return known, self.step_rule.signs(scores) if whole else None
 
     def _errors_found(self, judged: Judged) -> Called:
         truth, said = self._said(judged)
@@ -237,7 +245,7 @@ def _labels_of(value: Any) -> dict[str, int] | None:
     pairs = cell.items() if isinstance(cell, dict) else enumerate(cell)
     known = {str(at): integer(label) for at, label in pairs if label is not None}
     fits = {at: label for at, label in known.items() if label in WORTH and label is not None}
-    return fits if fits and len(fits) == len(known) else None
+    return fits if fits and fits == known else None
 
 
 def _named_set(words: str) -> str | None:
@@ -270,10 +278,9 @@ class TraceHacks(VerdictBenchmark):
         codes = [code.strip() for code in text(row, "label", where).split(",")]
         if not all(code == CLEAN or code[:1].isdigit() and "." in code for code in codes):
             raise wrong(where, "label", "0 or codes such as 1.2.3, with commas", row["label"])
-        given = cell(row, "conversation", where)
-        told = (
-            [part for item in given for part in _openai(item)] if isinstance(given, list) else given
-        )
+        told = given = cell(row, "conversation", where)
+        if isinstance(given, list):
+            told = [part for item in given for part in _openai(item)]
         said = turns(told, "conversation", where)
         begins = next((at for at, turn in enumerate(said) if turn["role"] == "assistant"), 0)
         if not begins:
@@ -299,22 +306,13 @@ def _openai(message: Any) -> list[Any]:
     """
     if not isinstance(message, dict):
         return [message]
-    calls, results = message.get("tool_calls") or [], message.get("tool_results") or []
-    written = [
-        {
-            "type": "function",
-            "function": {
-                "name": str(call.get("name")),
-                "arguments": json.dumps(call.get("parameters"), ensure_ascii=False),
-            },
-        }
-        for call in calls
-        if isinstance(call, dict)
-    ]
-    turn = {"role": message.get("role"), "content": message.get("content") or ""}
-    back = [
-        {"role": "tool", "content": str(result.get("output") or "")}
-        for result in results
-        if isinstance(result, dict)
-    ]
-    return [{**turn, **({"tool_calls": written} if written else {})}, *back]
+    calls, results = (
+        filter(is_object, message.get(name) or ()) for name in ("tool_calls", "tool_results")
+    )
+    turn: Turn = {"role": message.get("role"), "content": message.get("content") or ""}
+    for call in calls:
+        arguments = json.dumps(call.get("parameters"), ensure_ascii=False)
+        written = {"name": str(call.get("name")), "arguments": arguments}
+        turn.setdefault("tool_calls", []).append({"type": "function", "function": written})
+    back = [{"role": "tool", "content": str(one.get("output") or "")} for one in results]
+    return [turn, *back]

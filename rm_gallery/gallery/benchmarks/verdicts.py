@@ -32,7 +32,7 @@ class VerdictBenchmark(ScoredByRule):
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count verdicts."""
         return CountsScorer(
-            self.rule, self.verdicts, shares, seed, further=self.further, once=self.once
+            self.rule, self.verdicts, seed, shares, further=self.further, once=self.once
         )
 
     def verdicts(self, judged: Judged) -> Called:
