@@ -322,26 +322,6 @@ def test_a_rare_verified_reward_that_is_lost_is_found_and_so_is_the_word_that_pa
     }
 
 
-def test_a_run_that_learned_what_it_should_does_not_fail_for_being_alike() -> None:
-    rng = np.random.default_rng(1)
-    rows = []
-    for step in range(40):
-        for prompt in range(8):
-            for _ in range(8):
-                right = rng.random() < 0.1 + 0.89 * min(1.0, step / 20)
-                text = f"The answer is {prompt if right else int(rng.integers(10))}"
-                rows.append(
-                    {
-                        "step": step,
-                        "prompt": f"q{step}-{prompt}",
-                        "completion": text,
-                        "right": float(right),
-                    }
-                )
-    found = watch(rows)
-    assert {"flat", "alike"} <= kinds(found) and not found.warned
-
-
 @pytest.mark.parametrize("style", ["falls", "stays", "rises"])
 def test_groups_without_spread_are_meant_only_where_no_reward_fell(style: str) -> None:
     """A run that learned to be right and lost its style is no run that is done."""
