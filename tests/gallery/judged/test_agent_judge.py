@@ -220,11 +220,10 @@ def after_a_look(message: Message) -> Script:
     return script
 
 
-TWICE = calling(
-    ("submit_verdict", json.loads(verdict(True)["tool_calls"][0]["function"]["arguments"])),
-    ("submit_verdict", json.loads(verdict(False)["tool_calls"][0]["function"]["arguments"])),
-)
-ROW = json.loads(verdict(True)["tool_calls"][0]["function"]["arguments"])["verdicts"][0]
+MET, UNMET = (verdict(each)["tool_calls"][0]["function"]["arguments"] for each in (True, False))
+TWICE = calling(("submit_verdict", MET), ("submit_verdict", UNMET))
+ROW = json.loads(MET)["verdicts"][0]
+INNER = MET.replace('"verdict": true', '"verdict": false, "verdict": true')
 LAZY: dict[str, tuple[Script, str]] = {
     "talks": (always({"role": "assistant", "content": "It looks fine."}), "no_verdict"),
     "never ends": (always(calling(("list_files", {}))), "exhausted"),
@@ -240,6 +239,14 @@ LAZY: dict[str, tuple[Script, str]] = {
     "decides nothing": (after_a_look(calling(("submit_verdict", {"verdicts": []}))), "verdict"),
     "writes no JSON": (after_a_look(calling(("submit_verdict", "{"))), "no_verdict"),
     "decides twice": (after_a_look(TWICE), "two_verdicts"),
+    "decides twice in one call": (
+        after_a_look(calling(("submit_verdict", f"{UNMET[:-1]}, {MET[1:]}"))),
+        "two_verdicts",
+    ),
+    "decides twice in one row": (
+        after_a_look(calling(("submit_verdict", INNER))),
+        "two_verdicts",
+    ),
     "brings too much evidence": (
         after_a_look(
             calling(("submit_verdict", {"verdicts": [{**ROW, "evidence": ROW["evidence"] * 21}]}))
@@ -391,20 +398,6 @@ def test_thousands_of_unreadable_calls_are_answered_once_each() -> None:
     with agent(looks(*[("list_files", "{")] * 2000, READ, then=SEEN)) as server:
         assert result(judge(server), asked())[0] == 1.0
     assert sum(map(len, outputs_of(server.requests[-1]["messages"]))) < 1_000_000
-
-
-def test_a_verdict_that_says_two_things_is_two() -> None:
-    met, unmet = (
-        verdict(each, "file:total.txt", "7")["tool_calls"][0]["function"]["arguments"]
-        for each in (True, False)
-    )
-    keys = calling(("submit_verdict", f"{unmet[:-1]}, {met[1:]}"))
-    inner = calling(
-        ("submit_verdict", met.replace('"verdict": true', '"verdict": false, "verdict": true'))
-    )
-    for said in (keys, inner):
-        with agent(looks(READ, then=said)) as server:
-            assert result(judge(server), asked()) == (None, "two_verdicts", "judge")
 
 
 @pytest.mark.long("waits for a deadline")
