@@ -30,7 +30,6 @@ from tests.serve.test_nemo_gym import rollout
 from tests.support.command import command
 from tests.support.reward_server import RewardServer
 
-LINES = {"en": 0.1, "zh": 0.1 + 0.2, "no": 1 / 3}
 ASKED = {"role": "user", "content": "6 * 7?"}
 
 
