@@ -102,17 +102,6 @@ def test_what_is_sure_and_too_small_to_matter_is_no_finding() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("share", "said"), [(0.3, False), (0.7, True)])
-def test_some_groups_without_spread_are_no_finding_and_most_of_them_are(
-    share: float, said: bool
-) -> None:
-    rows = run(4)
-    for row in rows:
-        if int(row["prompt"].partition("-")[2]) < 8 * share:
-            row["right"], row["style"] = 1.0, 0.5
-    assert ("flat" in kinds(watch(rows))) is said
-
-
 def trl_folder(folder: Path, rows: list[dict[str, Any]]) -> Path:
     """What `log_completions=True` and the trainer's state leave behind."""
     (folder / "completions").mkdir(parents=True)
