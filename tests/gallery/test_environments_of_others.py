@@ -30,7 +30,6 @@ from tests.serve.test_nemo_gym import rollout
 from tests.support.command import command
 from tests.support.reward_server import RewardServer
 
-LINES = {"en": 0.1, "zh": 0.1 + 0.2, "no": 1 / 3}
 ASKED = {"role": "user", "content": "6 * 7?"}
 
 
@@ -185,13 +184,9 @@ class TestNemoGym:
         kept = sample.output[0].answer.reward.extra_data[reward.name]
         assert kept["metrics"] == {"format": 1.0, "right": 0.0}
 
-    def test_a_server_that_needs_its_own_session_is_refused(self) -> None:
-        with Environment(lambda path, body: '"unsupported"') as there:
-            with pytest.raises(ConfigError, match="reverify_mode"):
-                RewardRegistry.create(f"nemo-gym:{there.url}").evaluate(samples("42")[0])
-            assert there.asked == ["/reverify_mode"]
-
-    def test_a_server_that_is_down_while_it_is_asked_for_its_mode_is_asked_again(self) -> None:
+    def test_a_server_that_needs_its_own_session_is_refused_and_one_that_is_down_asked_again(
+        self,
+    ) -> None:
         said = iter([web.Response(status=503), '"unsupported"'])
         with Environment(lambda path, body: next(said)) as there:
             reward = RewardRegistry.create(f"nemo-gym:{there.url}", max_attempts=2)

@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -125,17 +126,16 @@ def test_a_spawned_process_gets_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in NAMES if {"llm", "api_key"} & cases.fields_of(name)]
+    "name", [name for name in NAMES if {"llm", "api_key", "embeddings"} & cases.fields_of(name)]
 )
 def test_no_secret_is_shown(name: str) -> None:
-    model = OpenaiLLM(
-        "m", api_key=SECRET, default_headers={"x": SECRET}, proxy=f"http://u:{SECRET}@127.0.0.1:9"
-    )
-    secrets = {"llm": model, "api_key": SECRET}
+    model: dict[str, Any] = {"model": "m", "api_key": SECRET, "default_headers": {"x": SECRET}}
+    model["proxy"] = f"http://u:{SECRET}@127.0.0.1:9"
+    secrets = {"llm": OpenaiLLM(**model), "api_key": SECRET, "embeddings": model}
     reward = cases.create(
         name, **{field: value for field, value in secrets.items() if field in cases.fields_of(name)}
     )
-    for text in (repr(reward), str(reward), f"{reward}"):
+    for text in (repr(reward), str(reward), f"{reward}", str(reward.describe())):
         assert SECRET not in text
 
 

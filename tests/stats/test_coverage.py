@@ -12,7 +12,6 @@ import pytest
 from benchmarks.interval_coverage import Setting, coverage, passes, settings
 from rm_gallery.core.stats import agreement
 from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean
-from rm_gallery.core.stats.intervals import wilson_interval
 
 Raters = Callable[[list[int], list[int]], ClusteredMean | None]
 
@@ -61,12 +60,6 @@ def test_a_share_of_few_clusters_that_are_alike_is_covered(
         found = clustered_mean((rng.random(len(names)) < chance[names]) * 1.0, names)
         held += found is not None and found.interval().covers(rate)
     assert 0.93 <= held / 400 <= 0.99
-
-
-def test_independent_rows_have_wilsons_interval() -> None:
-    for right, n in ((7, 12), (90, 100), (0, 30)):
-        found = clustered_mean([1.0] * right + [0.0] * (n - right))
-        assert found is not None and found.interval() == pytest.approx(wilson_interval(right, n))
 
 
 def test_p_value_and_interval_of_clusters_agree() -> None:

@@ -102,17 +102,6 @@ def test_what_is_sure_and_too_small_to_matter_is_no_finding() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("share", "said"), [(0.3, False), (0.7, True)])
-def test_some_groups_without_spread_are_no_finding_and_most_of_them_are(
-    share: float, said: bool
-) -> None:
-    rows = run(4)
-    for row in rows:
-        if int(row["prompt"].partition("-")[2]) < 8 * share:
-            row["right"], row["style"] = 1.0, 0.5
-    assert ("flat" in kinds(watch(rows))) is said
-
-
 def trl_folder(folder: Path, rows: list[dict[str, Any]]) -> Path:
     """What `log_completions=True` and the trainer's state leave behind."""
     (folder / "completions").mkdir(parents=True)
@@ -320,26 +309,6 @@ def test_a_rare_verified_reward_that_is_lost_is_found_and_so_is_the_word_that_pa
     assert ("apart", ("judge", "right")) not in {
         (f.kind, f.components) for f in watch(gamed(0, 0.05)).findings
     }
-
-
-def test_a_run_that_learned_what_it_should_does_not_fail_for_being_alike() -> None:
-    rng = np.random.default_rng(1)
-    rows = []
-    for step in range(40):
-        for prompt in range(8):
-            for _ in range(8):
-                right = rng.random() < 0.1 + 0.89 * min(1.0, step / 20)
-                text = f"The answer is {prompt if right else int(rng.integers(10))}"
-                rows.append(
-                    {
-                        "step": step,
-                        "prompt": f"q{step}-{prompt}",
-                        "completion": text,
-                        "right": float(right),
-                    }
-                )
-    found = watch(rows)
-    assert {"flat", "alike"} <= kinds(found) and not found.warned
 
 
 @pytest.mark.parametrize("style", ["falls", "stays", "rises"])

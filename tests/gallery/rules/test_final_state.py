@@ -614,13 +614,6 @@ def test_the_value_counts_the_checks_that_there_are() -> None:
     assert _score({"a.txt": "", "b": ""}, *checks, all_or_nothing=True)[0] == 1.0
 
 
-def test_bounds_where_a_check_is_missing() -> None:
-    down = {"kind": "http", "url": "http://127.0.0.1:9/"}
-    verdict = asyncio.run(FinalStateReward().examine(_sample({"a.txt": ""}, A_FILE, down)))
-    assert (verdict.value, verdict.bounds) == (None, (0.5, 1.0))
-    assert [each.score.cause for each in verdict.outcomes] == [None, "endpoint"]
-
-
 def test_bounds_hold_every_outcome_of_the_checks_that_could_not_be_made() -> None:
     """One that is forbidden and missing can still make it 0, whatever the others weigh."""
     down = {"kind": "http", "url": "http://127.0.0.1:9/"}
