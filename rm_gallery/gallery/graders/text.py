@@ -31,6 +31,8 @@ from rm_gallery.gallery.rm.general.overlap import (
     bleu,
     chrf,
     f1_score,
+    ngrams,
+    ngrams_in_common,
     overlap,
     rouge,
     rouge_of,
@@ -41,18 +43,8 @@ from rm_gallery.gallery.rm.general.overlap import cosine as angle
 Tokens = list[str]
 
 
-def _counted(tokens: Tokens, n: int) -> Counter[tuple[str, ...]]:
-    return Counter(zip(*(tokens[i:] for i in range(n)), strict=False))
-
-
-def _in_common(hypothesis: Tokens, reference: Tokens, n: int) -> tuple[int, int, int]:
-    """How many n-grams two texts have in common, and how many each of them has."""
-    own, other = _counted(hypothesis, n), _counted(reference, n)
-    return (own & other).total(), own.total(), other.total()
-
-
 def _four_orders(hypothesis: Tokens, reference: Tokens) -> list[tuple[int, int, int]]:
-    return [_in_common(hypothesis, reference, n) for n in range(1, 5)]
+    return [ngrams_in_common(hypothesis, reference, n) for n in range(1, 5)]
 
 
 def sentence_bleu(hypothesis: Tokens, reference: Tokens) -> float:
@@ -100,7 +92,7 @@ def meteor(hypothesis: Tokens, reference: Tokens, stem: Callable[[str], str] = s
 
 def _ngram_f(hypothesis: Tokens, reference: Tokens, n: int = 1) -> float:
     # texts without a word are not alike for that: equal ones never come here, and "+" is not "-"
-    return overlap(*_in_common(hypothesis, reference, n)).f1
+    return overlap(*ngrams_in_common(hypothesis, reference, n)).f1
 
 
 def _rouge_l(hypothesis: Tokens, reference: Tokens) -> float:
@@ -124,7 +116,7 @@ def cosine(hypothesis: Tokens, reference: Tokens) -> float:
     """Cosine of the TF-IDF vectors of 1- and 2-grams, with scikit-learn's smoothed IDF over just
     the two texts.
     """
-    own, other = (_counted(t, 1) + _counted(t, 2) for t in (hypothesis, reference))
+    own, other = (Counter(ngrams(t, 1) + ngrams(t, 2)) for t in (hypothesis, reference))
     weights = {term: 1.0 if term in own and term in other else _IDF_OF_ONE for term in own | other}
     vectors = ([side[term] * weight for term, weight in weights.items()] for side in (own, other))
     return angle(*vectors) or 0.0
@@ -262,21 +254,11 @@ class SimilarityGrader(BaseGrader):
             return Levenshtein.normalized_similarity(own, other)
         if self.algorithm == "fuzzy_match":
             return FUZZY[self.method](own, other) / 100
-        split = _cased_words if self.case_sensitive else words
-        stem = _stemmer() if self.stem else str
-        tokens, wanted = ([stem(word) for word in split(text)] for text in (own, other))
+        stem, cased = _stemmer() if self.stem else str, bool(self.case_sensitive)
+        tokens, wanted = (list(map(stem, words(text, cased))) for text in (own, other))
         if self.algorithm == "rouge_ngram":
             return _ngram_f(tokens, wanted, self.n)
         return ON_TOKENS[self.algorithm](tokens, wanted)
-
-
-def _cased_words(text: str) -> list[str]:
-    folded, cased, at = text.lower(), [], 0
-    for word in words(text):
-        at = max(at, folded.find(word, at))
-        cased.append(text[at : at + len(word)])
-        at += len(word)
-    return cased
 
 
 def _search_here(pattern: str, text: str, case_sensitive: bool) -> bool | str:
@@ -304,7 +286,7 @@ Match = Literal[
 
 def _share_found(own: Tokens, other: Tokens) -> float:
     """The share of the second's tokens found in the first, each as often as it stands there."""
-    return overlap(*_in_common(own, other, 1)).recall
+    return overlap(*ngrams_in_common(own, other, 1)).recall
 
 
 MATCHES: dict[str, Callable[[str, str], float]] = {
@@ -408,11 +390,7 @@ class JsonValidatorGrader(BaseGrader):
     allow_fence: bool = True
 
     def _grade(self, response: str) -> Score[float]:
-        try:
-            read_json(json_part(str(response), self.allow_fence)[:MOST])
-        except ValueError as error:
-            return Score(0.0, f"No JSON: {error}")
-        return Score(1.0, "JSON.")
+        return _validated("json", response, self.allow_fence)
 
 
 class JsonMatchGrader(BaseGrader):
@@ -512,9 +490,15 @@ class MarkupValidatorGrader(BaseGrader):
     allow_fence: bool = True
 
     def _grade(self, response: str) -> Score[float]:
-        body = json_part(str(response), self.allow_fence)[:MOST]
-        problem = _xml_problem(body) if self.markup == "xml" else _yaml_problem(body)
-        return Score(float(not problem), problem or f"{self.markup.upper()}.")
+        return _validated(self.markup, response, self.allow_fence)
+
+
+def _json_problem(text: str) -> str:
+    try:
+        read_json(text)
+    except ValueError as error:
+        return f"No JSON: {error}"
+    return ""
 
 
 def _xml_problem(text: str) -> str:
@@ -550,3 +534,16 @@ def _yaml_problem(text: str) -> str:
     if before[2:] and issubclass(before[2], yaml.CollectionStartEvent):
         return ""
     return "No mapping or list, only plain text."
+
+
+_PROBLEMS: dict[str, Callable[[str], str]] = {
+    "json": _json_problem,
+    "xml": _xml_problem,
+    "yaml": _yaml_problem,
+}
+"""By markup, what keeps a text from being well-formed; empty for nothing."""
+
+
+def _validated(markup: str, response: Any, allow_fence: bool) -> Score[float]:
+    problem = _PROBLEMS[markup](json_part(str(response), allow_fence)[:MOST])
+    return Score(float(not problem), problem or f"{markup.upper()}.")
