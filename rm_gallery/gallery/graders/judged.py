@@ -51,15 +51,7 @@ class _PreferenceGrader(RewardGrader):
     def __init__(self, reward: Any = None, *, model: Any = None, **settings: Any) -> None:
         """Take the judge as `model` or `llm`, and rubrics, desc and language as the rewards do."""
         if reward is None:
-            of_grader = {
-                field: settings.pop(field)
-                for field in type(self).model_fields.keys() - {"seed", "worst"}
-                if field in settings
-            }
-            name = of_grader.get("name") or self.registered_name()
-            made: Any = type(self).builds
-            reward = made(llm=settings.pop("llm", model), name=name, **settings)
-            settings = of_grader
+            settings.setdefault("llm", model)
         super().__init__(reward, **settings)
 
 
@@ -359,7 +351,7 @@ class _InText(_ImageGrader):
     @property
     def inputs(self) -> dict[str, bool]:
         """`response`, a list of texts and images in order; `query` where the rubric asks for it."""
-        return {"response": True, **({"query": False} if "query" in self.texts().inputs else {})}
+        return {"response": True} | {name: False for name in self.texts().inputs if name == "query"}
 
     async def _grade(self, response: Any, query: str = "") -> Score[float]:
         listed = isinstance(response, Sequence) and not isinstance(response, str)
