@@ -7,9 +7,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
-from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, NamedTuple
@@ -69,29 +68,25 @@ def _field(number: int, one: _Kind) -> tuple[Any, Any]:
         text.format(number=number, low=low, high=high, more=more if open_ else "")
         for text, more in zip(_ASKED[asked], _MORE, strict=True)
     )
-    kind: type[Any] = bool
-    read: Callable[[Any], Any] = read_boolean
-    bounds: dict[str, Any] = {}
-    answers: tuple[str, ...] = (YES, NO)
-    if asked != "verdict":
-        whole = low % 1 == high % 1 == 0 and (asked == "level" or high - low > 1)
-        kind, reader = (int, read_integer) if whole else (float, read_number)
-        read = partial(reader, high=high, scale=True)
-        bounds = {"ge": kind(low), "le": kind(high)}
-        few = whole and high - low < LEVELS
-        answers = tuple(map(str, range(int(low), int(high) + 1))) if few else ()
+    told, field = Described(zh=expected_zh), partial(Field, default=None, description=expected)
+    whole = low % 1 == high % 1 == 0 and (asked == "level" or high - low > 1)
+    kind: Any = bool if asked == "verdict" else int if whole else float
+    if not open_:
+        bounds = {} if kind is bool else {"ge": kind(low), "le": kind(high)}
+        return Annotated[kind | None, told, OnScale()], field(**bounds)
 
     def read_open(value: Any) -> Any:
         if isinstance(value, str) and plain(value).strip(" .。").lower() in _NO_VERDICT:
             return NOT_APPLICABLE
-        answer = read(value)
+        if kind is bool:
+            return read_boolean(value)
+        answer = (read_integer if whole else read_number)(value, high, scale=True)
         if not low <= answer <= high:
             raise ParseError(f"Expected a number from {low:g} to {high:g}, found {answer:g}.")
         return answer
 
-    told, field = Described(zh=expected_zh), partial(Field, default=None, description=expected)
-    if not open_:
-        return Annotated[kind | None, told, OnScale()], field(**bounds)
+    levels = range(int(low), int(high) + 1) if whole and high - low < LEVELS else ()
+    answers = (YES, NO) if kind is bool else tuple(map(str, levels))
     reads = ReadBy(read_open, (*answers, NOT_APPLICABLE) if answers else ())
     return Annotated[Any, told, reads], field()
 
@@ -367,11 +362,10 @@ def _elected(one: Criterion, votes: list[Any], soft: bool) -> dict[str, Any]:
     if not heard:
         return {"said": REFUSED, "value": None}
     weighed = isinstance(heard[0], Decision)
-    spreads = [vote.probabilities if weighed else {vote: 1.0} for vote in heard]
-    shares = {
-        name: math.fsum(spread.get(name, 0.0) for spread in spreads) / len(spreads)
-        for name in dict.fromkeys(chain(*spreads))
-    }
+    totals = Counter[Any]()
+    for vote in heard:
+        totals.update(vote.probabilities if weighed else [vote])
+    shares = {name: total / len(heard) for name, total in totals.items()}
     applies = {name: share for name, share in shares.items() if name != NOT_APPLICABLE}
     total = math.fsum(applies.values())
     if not 2 * total > 1:
@@ -420,9 +414,7 @@ class RubricFileGrader(ChecklistGrader):
             raise ConfigError(f"The rubric {name} holds no criteria.")
 
         def make(**settings: Any) -> ChecklistGrader:
-            own = (
-                rubric if settings.get("language", "en") == "en" else read_rubric(path, None, "zh")
-            )
+            own = read_rubric(path, None, settings.get("language", "en"))
             return ChecklistGrader(**{"criteria": own, "name": f"rubric:{path.stem}", **settings})
 
         return class_for(ChecklistGrader, ChecklistGrader, make, score_range=rubric.bounds())

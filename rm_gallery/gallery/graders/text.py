@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache, partial
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
 from rapidfuzz import fuzz
@@ -28,6 +28,7 @@ from rm_gallery.core.utils.errors import MissingExtra, Unscored
 from rm_gallery.gallery.rm.agent import in_any_order, nearly_equal
 from rm_gallery.gallery.rm.format import json_part
 from rm_gallery.gallery.rm.general.overlap import (
+    Variant,
     bleu,
     chrf,
     f1_score,
@@ -100,7 +101,7 @@ def _rouge_l(hypothesis: Tokens, reference: Tokens) -> float:
 
 
 def _mean_rouge(hypothesis: Tokens, reference: Tokens) -> float:
-    return fmean(ON_TOKENS[name](hypothesis, reference) for name in ("rouge1", "rouge2", "rougeL"))
+    return fmean(rouge_of(hypothesis, reference, v).f1 for v in get_args(Variant))
 
 
 def _jaccard(hypothesis: Tokens, reference: Tokens) -> float:
@@ -284,19 +285,13 @@ Match = Literal[
 ]
 
 
-def _share_found(own: Tokens, other: Tokens) -> float:
-    """The share of the second's tokens found in the first, each as often as it stands there."""
-    return overlap(*ngrams_in_common(own, other, 1)).recall
-
-
-MATCHES: dict[str, Callable[[str, str], float]] = {
+MATCHES: dict[str, Callable[[str, str], bool]] = {
     "exact_match": operator.eq,
     "prefix_match": str.startswith,
     "suffix_match": str.endswith,
     "substring_match": operator.contains,
-    "word_overlap": lambda own, other: _share_found(words(own), words(other)),
-    "char_overlap": lambda own, other: _share_found(list(own), list(other)),
 }
+OVERLAPS: dict[str, Callable[[str], Tokens]] = {"word_overlap": words, "char_overlap": list}
 OF_SUBSTRINGS: dict[str, Callable[[list[bool]], float]] = {
     "contains_all": fmean,
     "contains_any": any,
@@ -368,6 +363,8 @@ class StringMatchGrader(BaseGrader):
             return float(own == other)
         if self.bidirectional and self.algorithm == "substring_match" and own in other:
             return 1.0
+        if split := OVERLAPS.get(self.algorithm):
+            return overlap(*ngrams_in_common(split(own), split(other), 1)).recall
         return float(MATCHES[self.algorithm](own, other))
 
 
