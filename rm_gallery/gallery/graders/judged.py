@@ -265,15 +265,10 @@ def image_url(value: Any) -> str | None:
     """
     if isinstance(value, Path):
         return _of_file(value)
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or value.get("type") in TEXT_PARTS[:-1]:
         return None
     if (url := picture_of(value)) is not None:
         return url
-    if value.get("type") in ("image_url", "input_image"):
-        given = value.get("image_url")
-        return _url(given.get("url") if isinstance(given, Mapping) else given)
-    if value.get("type") in TEXT_PARTS[:-1]:
-        return None
     if value.get("base64"):
         kind = (
             str(value.get("format") or "png").lower().removeprefix("image/").replace("jpg", "jpeg")
@@ -283,10 +278,9 @@ def image_url(value: Any) -> str | None:
         return f"data:image/{kind};base64,{value['base64']}"
     if value.get("path"):
         return _of_file(Path(str(value["path"])))
-    return _url(value.get("url"))
-
-
-def _url(url: Any) -> str | None:
+    part = value.get("type") in ("image_url", "input_image")
+    given = value.get("image_url" if part else "url")
+    url = given.get("url") if isinstance(given, Mapping) else given
     if url and not str(url).lower().startswith(("http://", "https://", "data:image/")):
         raise DataError(
             f"an image's url is {str(url)[:60]!r}; it is http, https or data:image/…; a file is "

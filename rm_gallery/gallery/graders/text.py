@@ -101,7 +101,7 @@ def _rouge_l(hypothesis: Tokens, reference: Tokens) -> float:
 
 
 def _mean_rouge(hypothesis: Tokens, reference: Tokens) -> float:
-    return fmean(rouge_of(hypothesis, reference, v).f1 for v in get_args(Variant))
+    return fmean(rouge_of(hypothesis, reference, variant).f1 for variant in get_args(Variant))
 
 
 def _jaccard(hypothesis: Tokens, reference: Tokens) -> float:
@@ -241,7 +241,7 @@ class SimilarityGrader(BaseGrader):
         cased = self.algorithm in REWARDS if self.case_sensitive is None else self.case_sensitive
         own, *others = (t if cased else t.casefold() for t in (response, *references))
         score = 1.0 if own in others else self._alike(own, others) if own else 0.0
-        return Score(min(1.0, max(0.0, score)), extra={"algorithm": self.algorithm})
+        return Score(score, extra={"algorithm": self.algorithm})
 
     def _alike(self, own: str, others: Sequence[str]) -> float:
         by_default = self.case_sensitive is None and not self.stem
