@@ -28,6 +28,7 @@ from rm_gallery.core.score import Bounds, Score
 from rm_gallery.core.text.blocks import read_json
 from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import Unscored
+from rm_gallery.gallery.graders.text import jaccard
 from rm_gallery.gallery.rm.agent import (
     MOST_CALLS,
     ExpectedCall,
@@ -281,7 +282,7 @@ def information_gain(observations: Sequence[str], threshold: float) -> float:
     seen: list[set[str]] = []
     gains = []
     for own in map(set, map(words, observations)):
-        shares = (len(own & other) / len(own | other) if own or other else 1.0 for other in seen)
+        shares = (1.0 if own == other else jaccard(own, other) for other in seen)
         overlap = max(shares, default=0.0)
         gains.append((1 - overlap) * math.exp(-2 * max(0.0, overlap - threshold)))
         seen.append(own)

@@ -104,8 +104,8 @@ def _mean_rouge(hypothesis: Tokens, reference: Tokens) -> float:
     return fmean(rouge_of(hypothesis, reference, variant).f1 for variant in get_args(Variant))
 
 
-def _jaccard(hypothesis: Tokens, reference: Tokens) -> float:
-    own, other = set(hypothesis), set(reference)
+def jaccard(own: set[str], other: set[str]) -> float:
+    """The share of all words of two texts that both have; 0 where neither has one."""
     return len(own & other) / max(1, len(own | other))
 
 
@@ -151,7 +151,7 @@ ON_TOKENS: dict[str, Callable[[Tokens, Tokens], float]] = {
     "cosine": cosine,
     "f1_score": _ngram_f,
     "gleu": gleu,
-    "jaccard": _jaccard,
+    "jaccard": lambda hypothesis, reference: jaccard(set(hypothesis), set(reference)),
     "meteor": lambda hypothesis, reference: meteor(hypothesis, reference, _stemmer()),
     "rouge": _rouge_l,
     "rougeL": _rouge_l,
