@@ -22,11 +22,12 @@ from rapidfuzz.distance import Levenshtein
 from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.score import Score
 from rm_gallery.core.text.blocks import read_json
-from rm_gallery.core.text.canonical import compared, fold, split_reasoning, turn_text, visible
+from rm_gallery.core.text.canonical import compared, fold, split_reasoning, turn_text
 from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import MissingExtra, Unscored
 from rm_gallery.gallery.rm.agent import in_any_order, nearly_equal
 from rm_gallery.gallery.rm.format import json_part
+from rm_gallery.gallery.rm.general.match import NO_PATTERN, pattern_match
 from rm_gallery.gallery.rm.general.overlap import (
     Variant,
     bleu,
@@ -265,10 +266,9 @@ class SimilarityGrader(BaseGrader):
 def _search_here(pattern: str, text: str, case_sensitive: bool) -> bool | str:
     """Whether the pattern is in the text, or why it is no pattern."""
     try:
-        flags = re.RegexFlag(0) if case_sensitive else re.IGNORECASE
-        pairs = ((turn_text(pattern), text), (visible(turn_text(pattern)), fold(text)))
-        return any(re.search(*pair, flags) is not None for pair in pairs)
-    except (re.error, OverflowError, RecursionError) as error:
+        flags = 0 if case_sensitive else re.IGNORECASE
+        return pattern_match(turn_text(pattern), text, flags) is not None
+    except NO_PATTERN as error:
         return str(error)
 
 
