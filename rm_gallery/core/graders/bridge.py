@@ -52,7 +52,8 @@ class RewardGrader(BaseGrader):
         """
         cls = type(self)
         if reward is None and (cls.builds or cls.registered):
-            own = {key: settings.pop(key) for key in list(settings) if key not in _OF_GRADER}
+            kept = (*_OF_GRADER, "mode") if cls.builds else _OF_GRADER
+            own = {key: settings.pop(key) for key in list(settings) if key not in kept}
             name = settings["name"] = settings.get("name") or cls.registered_name()
             reward = (
                 cls.builds(name=name, **own)
