@@ -263,18 +263,23 @@ COMMON = "rm_gallery.core.graders.common"
 GALLERY = "rm_gallery.gallery.graders"
 
 
-def _ready_made() -> dict[str, str | type[BaseGrader]]:
-    common = vars(importlib.import_module(COMMON)).values()
-    own = {
+def graders_in(module: str) -> dict[str, type[BaseGrader]]:
+    """The graders that a module holds, by their registered names."""
+    return {
         kind.registered_name(): kind
-        for kind in common
-        if isinstance(kind, type)
-        and issubclass(kind, BaseGrader)
-        and kind.__module__ == COMMON
-        and vars(kind).get("rubric")
+        for name, kind in vars(importlib.import_module(module)).items()
+        if isinstance(kind, type) and issubclass(kind, BaseGrader)
+        if kind.__module__ == module and not name.startswith("_")
     }
+
+
+def _ready_made() -> dict[str, str | type[BaseGrader]]:
+    common = graders_in(COMMON).items()
     # by name, so that core needs no import of the gallery to offer what the gallery holds
-    return {**own, **importlib.import_module(GALLERY).graders()}
+    return {
+        **{name: kind for name, kind in common if vars(kind).get("rubric")},
+        **importlib.import_module(GALLERY).graders(),
+    }
 
 
 def _grader_class(name: str, given: Any) -> type[BaseGrader]:

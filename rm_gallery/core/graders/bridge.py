@@ -42,10 +42,24 @@ class RewardGrader(BaseGrader):
     """The class of reward it builds where none is given; None where its registered name is that of
     a reward.
     """
+    registered: ClassVar[str] = ""
+    """The name of the reward that it makes where none is given."""
     reward: SerializeAsAny[BaseReward]
 
     def __init__(self, reward: BaseReward | None = None, **settings: Any) -> None:
-        """Take name, range and direction of the reward."""
+        """Take name, range and direction of the reward; a class with a reward of its own makes it
+        of its settings.
+        """
+        cls = type(self)
+        if reward is None and (cls.builds or cls.registered):
+            kept = (*_OF_GRADER, "mode") if cls.builds else _OF_GRADER
+            own = {key: settings.pop(key) for key in list(settings) if key not in kept}
+            name = settings["name"] = settings.get("name") or cls.registered_name()
+            reward = (
+                cls.builds(name=name, **own)
+                if cls.builds
+                else RewardRegistry.create(cls.registered, **own)
+            )
         if isinstance(reward, BaseReward):
             own = {
                 "name": reward.name,
@@ -170,22 +184,15 @@ def grader_of_reward(name: str, class_name: str, module: str) -> type[RewardGrad
     """The class of graders that are the registered reward `name`; settings of the reward are
     settings of the grader.
     """
-
-    def __init__(self: Any, reward: BaseReward | None = None, **settings: Any) -> None:
-        if reward is None:
-            own = {key: settings.pop(key) for key in list(settings) if key not in _OF_GRADER}
-            reward, settings = RewardRegistry.create(name, **own), {"name": name, **settings}
-        super(made, self).__init__(reward, **settings)
-
+    about = (
+        f"The reward `{name}` as a grader; its settings are settings of the grader, see its card."
+    )
     body = {
         "__module__": module,
         "__qualname__": class_name,
-        "__init__": __init__,
+        "__doc__": about,
         "registered": name,
     }
-    body["__doc__"] = (
-        f"The reward `{name}` as a grader; its settings are settings of the grader, see its card."
-    )
     made: type[RewardGrader] = RewardMeta(class_name, (RewardGrader,), body)
     return made
 

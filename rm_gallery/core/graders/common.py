@@ -274,12 +274,16 @@ def _stands_in(quoted: str, material: list[str]) -> bool:
     return bool(parts) and any(all(part in text for part in parts) for text in material)
 
 
+def class_name(name: str) -> str:
+    """The class of a grader's name: `tool_selection` makes ToolSelectionGrader."""
+    return "".join(word.capitalize() for word in name.split("_")) + "Grader"
+
+
 def grader_of_file(path: Path, module: str) -> type[RubricGrader]:
     """The class of a rubric file: `tool_selection.yaml` makes ToolSelectionGrader, importable from
     `module`.
     """
-    name = "".join(word.capitalize() for word in path.stem.split("_")) + "Grader"
-    rubric = grader_rubric(path)
+    name, rubric = class_name(path.stem), grader_rubric(path)
     texts, (low, high) = rubric.texts("en"), rubric.scale
     if high is None or not isinstance(texts.levels, dict):
         raise DataError(f"{path.name}: en.levels is a list; write a text by number for each score.")

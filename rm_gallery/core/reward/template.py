@@ -163,10 +163,13 @@ def _misfit(error: ValidationError, contents: Collection[str]) -> str:
     """What is wrong with the fields that a reply states; first of all what it leaves out."""
     first = min(error.errors(), key=lambda item: item["type"] != "missing")
     where = ".".join(map(str, first["loc"]))
-    if first["type"] != "missing":
-        return f"<{where}>: {first['msg']}."
-    tags = ", ".join(f"<{key}>" for key in contents) or "no tag that was asked for"
-    return f"The reply holds no complete <{where}>; found {tags}."
+    return f"<{where}>: {first['msg']}." if first["type"] != "missing" else no_tag(where, contents)
+
+
+def no_tag(name: str, found: Collection[str]) -> str:
+    """What is wrong with a reply that leaves out a field, and the fields that it states."""
+    tags = ", ".join(f"<{key}>" for key in found) or "no tag that was asked for"
+    return f"The reply holds no complete <{name}>; found {tags}."
 
 
 def asked_fields(cls: type[BasePromptTemplate], enable_thinking: bool) -> list[str]:

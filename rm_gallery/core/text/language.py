@@ -58,15 +58,16 @@ def _spaced(character: str) -> str:
 _WORDS = FilledTable(_spaced)
 
 
-def words(text: str) -> list[str]:
-    """Runs of letters and digits in lower case, and each Chinese, Japanese or Thai character; other
-    signs separate.
+def words(text: str, cased: bool = False) -> list[str]:
+    """Runs of letters and digits, in lower case unless `cased`, and each Chinese, Japanese or Thai
+    character; other signs separate.
 
     Full-width and other compatibility forms count as the plain ones (NFKC).
     """
-    if text.isascii():
+    if text.isascii() and not cased:
         return text.encode("ascii").translate(_ASCII_WORDS).decode("ascii").split()
-    return normalized("NFKC", text).casefold().translate(_WORDS).split()
+    plain = normalized("NFKC", text)
+    return (plain if cased else plain.casefold()).translate(_WORDS).split()
 
 
 def _jieba(text: str) -> list[str]:

@@ -6,15 +6,14 @@ the modules here, and every rule among the rewards.
 
 from __future__ import annotations
 
-import importlib
 import pkgutil
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rm_gallery.core.graders.base import BaseGrader
+from rm_gallery.core.graders.base import BaseGrader, graders_in
 from rm_gallery.core.graders.bridge import grader_of_reward
-from rm_gallery.core.graders.common import grader_of_file
+from rm_gallery.core.graders.common import class_name, grader_of_file
 from rm_gallery.gallery.rm import JUDGED_MODULE, discover
 
 RUBRICS = Path(__file__).parent / "rubrics"
@@ -32,11 +31,6 @@ NAMES = {
 """Classes of rules that are not called after their reward."""
 
 
-def class_name(name: str) -> str:
-    """`length_penalty` makes LengthPenaltyGrader."""
-    return "".join(word.capitalize() for word in name.removesuffix("_reward").split("_")) + "Grader"
-
-
 @cache
 def graders() -> dict[str, type[BaseGrader]]:
     """Every ready-made grader by its registered name, sorted."""
@@ -45,16 +39,10 @@ def graders() -> dict[str, type[BaseGrader]]:
         classes[path.stem] = grader_of_file(path, __name__)
     for name, target in discover().items():
         if not target.startswith(JUDGED_MODULE) and not name.endswith(":"):
-            classes[name] = grader_of_reward(name, NAMES.get(name, class_name(name)), __name__)
-    for module in pkgutil.iter_modules(__path__):
-        for kind in vars(importlib.import_module(f"{__name__}.{module.name}")).values():
-            if (
-                isinstance(kind, type)
-                and issubclass(kind, BaseGrader)
-                and kind.__module__ == f"{__name__}.{module.name}"
-            ):
-                if not kind.__name__.startswith("_"):
-                    classes[kind.registered_name()] = kind
+            own = NAMES.get(name) or class_name(name.removesuffix("_reward"))
+            classes[name] = grader_of_reward(name, own, __name__)
+    for module in pkgutil.iter_modules(__path__, f"{__name__}."):
+        classes |= graders_in(module.name)
     return dict(sorted(classes.items()))
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, create_model
 from rapidfuzz import fuzz
@@ -28,6 +28,7 @@ from rm_gallery.core.score import Bounds, Score
 from rm_gallery.core.text.blocks import read_json
 from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import Unscored
+from rm_gallery.gallery.graders.text import jaccard
 from rm_gallery.gallery.rm.agent import (
     MOST_CALLS,
     ExpectedCall,
@@ -37,9 +38,6 @@ from rm_gallery.gallery.rm.agent import (
     read_wanted,
 )
 from rm_gallery.gallery.rm.tool_calls import MadeCall, as_call
-
-T = TypeVar("T")
-
 
 # -- reading a trajectory --------------------------------------------------------------------------
 
@@ -91,9 +89,13 @@ def _readable_call(raw: Any) -> MadeCall:
     return call if isinstance(call, MadeCall) else MadeCall("", {"unreadable": call})
 
 
-def read_trajectory(messages: Any, name: str) -> tuple[list[Action], list[str]]:
+def read_trajectory(
+    messages: Any, name: str, needs: Literal["tool calls", "observations"] | None = None
+) -> tuple[list[Action], list[str]]:
     """Every tool call in order with its observation, the tool message of its id, else the next one
     without an owner; and all observations, those of no call where no call has one.
+
+    Unscored where there are none of what a grader `needs`: "tool calls" or "observations".
     """
     actions: list[Action] = []
     waiting: list[Action] = []
@@ -115,19 +117,14 @@ def read_trajectory(messages: Any, name: str) -> tuple[list[Action], list[str]]:
             )
             actions.append(action)
             waiting.append(action)
-    observed = [action.observation for action in actions if action.observation is not None]
-    return actions, observed or stray
-
-
-def _some_of(items: list[T], what: str, name: str) -> list[T]:
-    """The items of a trajectory; Unscored where it holds none."""
-    if not items:
+    observed = [a.observation for a in actions if a.observation is not None] or stray
+    if needs and not (actions if needs == "tool calls" else observed):
         raise Unscored(
-            f"{name}: the trajectory holds no {what}.",
-            reason=f"no_{what.replace(' ', '_')}",
+            f"{name}: the trajectory holds no {needs}.",
+            reason=f"no_{needs.replace(' ', '_')}",
             cause="answer",
         )
-    return items
+    return actions, observed
 
 
 # -- calls against those expected ------------------------------------------------------------------
@@ -159,6 +156,18 @@ class _CallMatchGrader(BaseGrader):
             for call in made[:MOST_CALLS]
         ]
 
+    def _compared(
+        self,
+        tool_calls: Any,
+        reference: Any,
+        align: Callable[[list[list[bool]]], int],
+        found: str,
+        metric: Metric = "f1",
+    ) -> Score[float]:
+        made, wanted = calls_of(tool_calls, self.name), self._read_expected(reference)
+        matched = align(self._fit_table(made, wanted))
+        return _match_score(matched, len(made), len(wanted), found, metric)
+
 
 def _match_score(
     matched: int, made: int, wanted: int, found: str, metric: Metric = "f1"
@@ -188,9 +197,7 @@ class ToolCallPrecisionRecallMatchGrader(_CallMatchGrader):
     metric: Metric = "f1"
 
     def _grade(self, tool_calls: Any, reference_tool_calls: Any) -> Score[float]:
-        made, wanted = calls_of(tool_calls, self.name), self._read_expected(reference_tool_calls)
-        matched = in_any_order(self._fit_table(made, wanted))
-        return _match_score(matched, len(made), len(wanted), "made", self.metric)
+        return self._compared(tool_calls, reference_tool_calls, in_any_order, "made", self.metric)
 
 
 class ToolCallStepSequenceMatchGrader(_CallMatchGrader):
@@ -231,10 +238,7 @@ class ToolCallSequenceMatchGrader(_CallMatchGrader):
     """
 
     def _grade(self, tool_calls: Any, reference_tool_calls: Any) -> Score[float]:
-        made, wanted = calls_of(tool_calls, self.name), self._read_expected(reference_tool_calls)
-        scored = _match_score(
-            in_order(self._fit_table(made, wanted)), len(made), len(wanted), "in order"
-        )
+        scored = self._compared(tool_calls, reference_tool_calls, in_order, "in order")
         return replace(scored, extra={"matched": scored.extra["matched"]})
 
 
@@ -278,7 +282,7 @@ def information_gain(observations: Sequence[str], threshold: float) -> float:
     seen: list[set[str]] = []
     gains = []
     for own in map(set, map(words, observations)):
-        shares = (len(own & other) / len(own | other) if own or other else 1.0 for other in seen)
+        shares = (1.0 if own == other else jaccard(own, other) for other in seen)
         overlap = max(shares, default=0.0)
         gains.append((1 - overlap) * math.exp(-2 * max(0.0, overlap - threshold)))
         seen.append(own)
@@ -294,7 +298,7 @@ class ObservationInformationGainGrader(BaseGrader):
     similarity_threshold: float = Field(default=0.5, ge=0, le=1)
 
     def _grade(self, messages: Any) -> Score[float]:
-        observations = _some_of(read_trajectory(messages, self.name)[1], "observations", self.name)
+        _, observations = read_trajectory(messages, self.name, "observations")
         score = information_gain(observations, self.similarity_threshold)
         return Score(score, f"{len(observations)} observations.")
 
@@ -310,8 +314,8 @@ class ToolUsageEfficiencyGrader(BaseGrader):
     information_gain_threshold: float = Field(default=0.3, ge=0, le=1)
 
     def _grade(self, messages: Any) -> Score[float]:
-        actions, observations = read_trajectory(messages, self.name)
-        n = len(_some_of(actions, "tool calls", self.name))
+        actions, observations = read_trajectory(messages, self.name, "tool calls")
+        n = len(actions)
         gain = information_gain(observations, self.information_gain_threshold)
         new = len({action.call.signature for action in actions}) / n
         variety = min(1.0, len({action.call.name for action in actions}) / n + 0.3)
@@ -335,7 +339,7 @@ class TrajectoryStepEfficiencyGrader(BaseGrader):
     """From this likeness on two observations are the same."""
 
     def _grade(self, messages: Any, reference_step_count: int | None = None) -> Score[float]:
-        steps = _some_of(read_trajectory(messages, self.name)[0], "tool calls", self.name)
+        steps, _ = read_trajectory(messages, self.name, "tool calls")
         before: dict[str, list[str]] = {}
         redundant = 0
         for step in steps:
@@ -404,7 +408,7 @@ class TrajectoryComprehensiveGrader(RubricGrader):
 
     async def _grade(self, messages: Any, query: str = "") -> Score[float]:
         turns = messages_of(messages, self.name)
-        actions = _some_of(read_trajectory(messages, self.name)[0], "tool calls", self.name)
+        actions, _ = read_trajectory(messages, self.name, "tool calls")
         asked = query or next((shown(m.get("content")) for m in turns if m["role"] == "user"), "")
         lines = [
             {"call": action.call.signature, "result": action.observation or ""}
@@ -427,7 +431,7 @@ class TrajectoryComprehensiveGrader(RubricGrader):
         verdict = parsed(self.reply, reply)
         scores = {name: getattr(verdict, name) for name in PARTS}
         return Score(
-            math.fsum(value - 1 for value in scores.values()) / (4 * len(scores)),
+            (fmean(scores.values()) - 1) / 4,
             verdict.reason or "",
             extra={"scores": scores},
             usage=usage_of(reply),

@@ -7,9 +7,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
-from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, NamedTuple
@@ -24,7 +23,14 @@ from rm_gallery.core.reward.channel import LEVELS
 from rm_gallery.core.reward.registry import class_for
 from rm_gallery.core.reward.rubric import LIKERT, Criterion, Rubric, likert
 from rm_gallery.core.reward.rubric_shapes import read_rubric, rubric_of_setting
-from rm_gallery.core.reward.template import BasePromptTemplate, Described, OnScale, ReadBy, render
+from rm_gallery.core.reward.template import (
+    BasePromptTemplate,
+    Described,
+    OnScale,
+    ReadBy,
+    no_tag,
+    render,
+)
 from rm_gallery.core.score import Bounds, Score
 from rm_gallery.core.text.values import plain, read_boolean, read_integer, read_number
 from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError, Unscored
@@ -69,29 +75,25 @@ def _field(number: int, one: _Kind) -> tuple[Any, Any]:
         text.format(number=number, low=low, high=high, more=more if open_ else "")
         for text, more in zip(_ASKED[asked], _MORE, strict=True)
     )
-    kind: type[Any] = bool
-    read: Callable[[Any], Any] = read_boolean
-    bounds: dict[str, Any] = {}
-    answers: tuple[str, ...] = (YES, NO)
-    if asked != "verdict":
-        whole = low % 1 == high % 1 == 0 and (asked == "level" or high - low > 1)
-        kind, reader = (int, read_integer) if whole else (float, read_number)
-        read = partial(reader, high=high, scale=True)
-        bounds = {"ge": kind(low), "le": kind(high)}
-        few = whole and high - low < LEVELS
-        answers = tuple(map(str, range(int(low), int(high) + 1))) if few else ()
+    told, field = Described(zh=expected_zh), partial(Field, default=None, description=expected)
+    whole = low % 1 == high % 1 == 0 and (asked == "level" or high - low > 1)
+    kind: Any = bool if asked == "verdict" else int if whole else float
+    if not open_:
+        bounds = {} if kind is bool else {"ge": kind(low), "le": kind(high)}
+        return Annotated[kind | None, told, OnScale()], field(**bounds)
 
     def read_open(value: Any) -> Any:
         if isinstance(value, str) and plain(value).strip(" .。").lower() in _NO_VERDICT:
             return NOT_APPLICABLE
-        answer = read(value)
+        if kind is bool:
+            return read_boolean(value)
+        answer = (read_integer if whole else read_number)(value, high, scale=True)
         if not low <= answer <= high:
             raise ParseError(f"Expected a number from {low:g} to {high:g}, found {answer:g}.")
         return answer
 
-    told, field = Described(zh=expected_zh), partial(Field, default=None, description=expected)
-    if not open_:
-        return Annotated[kind | None, told, OnScale()], field(**bounds)
+    levels = range(int(low), int(high) + 1) if whole and high - low < LEVELS else ()
+    answers = (YES, NO) if kind is bool else tuple(map(str, levels))
     reads = ReadBy(read_open, (*answers, NOT_APPLICABLE) if answers else ())
     return Annotated[Any, told, reads], field()
 
@@ -223,10 +225,12 @@ class ChecklistGrader(LLMGrader):
             raise Unscored(f"{self.name}: no criterion has points above 0.", reason="no_criteria")
         if rubric.aggregate == "implicit":
             return await self._whole({**fields, "criteria": rubric})
-        leaves, usage = rubric.leaves(), Counter[str]()
+        leaves, usage, repeat = rubric.leaves(), Counter[str](), repeat_index.get() * 1024
         size = self.max_criteria or len(leaves)
         asked = [
-            self._batch(fields, leaves[at : at + size], sample, usage)
+            self._batch(
+                fields, leaves[at : at + size], repeat + sample, self.repair_attempts, usage
+            )
             for sample in range(self.samples)
             for at in range(0, len(leaves), size)
         ]
@@ -283,61 +287,45 @@ class ChecklistGrader(LLMGrader):
         self,
         fields: Mapping[str, Any],
         criteria: Sequence[Criterion],
-        sample: int,
+        repeat: int,
+        attempts: int,
         usage: Counter[str],
     ) -> tuple[list[Any], str]:
         """What one sample says of some criteria, and why; those that a reply leaves out are asked
-        for alone, which counts among the `repair_attempts`.
+        for alone, which counts among the repair `attempts`.
         """
-        repeat_index.set(repeat_index.get() * 1024 + sample)  # the context is this task's own
-        answers: list[Any] = [None] * len(criteria)
-        reason, replies = "", 0
+        repeat_index.set(repeat)  # the context is this task's own
+        template, replies = _reply(tuple(map(_kind, criteria))), 0
+        about = {
+            f"c{number}": criterion_line(one, WORDS[self.language])
+            for number, one in enumerate(criteria, 1)
+        }
 
         def read(reply: ChatResponse) -> tuple[list[Any], str]:
             nonlocal replies
             replies += 1
-            said = _answers(reply, template, list(about), replies > self.repair_attempts)
+            verdict = parsed(template, reply)
+            if reply.decisions is not None:
+                said: list[Any] = [reply.decisions.get(name, REFUSED) for name in about]
+            else:
+                said = [getattr(verdict, name) for name in about]
+                given = [name for name in about if getattr(verdict, name) is not None]
+                if None in said and (replies > attempts or not given):
+                    raise ParseError(no_tag(list(about)[said.index(None)], given))
             usage.update(usage_of(reply))
-            return said
+            return said, verdict.reason or ""
 
-        while places := [place for place, answer in enumerate(answers) if answer is None]:
-            now = [criteria[place] for place in places]
-            template = _reply(tuple(map(_kind, now)))
-            about = {
-                f"c{number}": criterion_line(one, WORDS[self.language])
-                for number, one in enumerate(now, 1)
-            }
-            said, why = await self._ask(
-                {**fields, "criteria": Rubric(criteria=now)},
-                read,
-                template,
-                self.repair_attempts - replies,
-                about=about,
-            )
-            reason = reason or why
-            for place, answer in zip(places, said, strict=True):
-                answers[place] = answer
-        return answers, reason
-
-
-def _answers(
-    reply: ChatResponse, template: type[BasePromptTemplate], asked: list[str], complete: bool
-) -> tuple[list[Any], str]:
-    """What a reply says of each criterion, None of one that it leaves out, and why; ParseError for
-    one that says nothing, or leaves one out where it has to be `complete`.
-    """
-    verdict = parsed(template, reply)
-    if reply.decisions is not None:
-        return [reply.decisions.get(name, REFUSED) for name in asked], ""
-    said = [getattr(verdict, name) for name in asked]
-    given = [name for name, answer in zip(asked, said, strict=True) if answer is not None]
-    if len(given) < len(asked) and (complete or not given):
-        there = ", ".join(f"<{name}>" for name in given)
-        raise ParseError(
-            f"The reply holds no complete <{asked[said.index(None)]}>; found "
-            f"{there or 'no tag that was asked for'}."
+        rubric = Rubric(criteria=list(criteria))
+        said, why = await self._ask(
+            {**fields, "criteria": rubric}, read, template, attempts, about=about
         )
-    return said, verdict.reason or ""
+        if left := [place for place, answer in enumerate(said) if answer is None]:
+            alone = [criteria[place] for place in left]
+            rest, more = await self._batch(fields, alone, repeat, attempts - replies, usage)
+            for place, answer in zip(left, rest, strict=True):
+                said[place] = answer
+            why = why or more
+        return said, why
 
 
 def _verdict(one: Criterion, answer: Any) -> tuple[Any, float]:
@@ -367,29 +355,27 @@ def _elected(one: Criterion, votes: list[Any], soft: bool) -> dict[str, Any]:
     if not heard:
         return {"said": REFUSED, "value": None}
     weighed = isinstance(heard[0], Decision)
-    spreads = [vote.probabilities if weighed else {vote: 1.0} for vote in heard]
-    shares = {
-        name: math.fsum(spread.get(name, 0.0) for spread in spreads) / len(spreads)
-        for name in dict.fromkeys(chain(*spreads))
-    }
+    totals = Counter[Any]()
+    for vote in heard:
+        totals.update(vote.probabilities if weighed else [vote])
+    shares = {name: total / len(heard) for name, total in totals.items()}
     applies = {name: share for name, share in shares.items() if name != NOT_APPLICABLE}
     total = math.fsum(applies.values())
-    if not 2 * total > 1:
-        said, value, top = NOT_APPLICABLE, None, 1 - total
-    else:
+    answer: Any = NOT_APPLICABLE
+    said, value = answer, None
+    if 2 * total > 1:
         worth = {name: _verdict(one, name)[1] for name in applies}
         answer = min(applies, key=lambda name: (-applies[name], one.points * worth[name]))
         said, value = _verdict(one, answer)
-        top = applies[answer]
         if not weighed and one.scale is not None:
             said, value = _verdict(one, fmean(vote for vote in heard if vote != NOT_APPLICABLE))
-            top = max(shares.values())
         elif weighed and soft and not one.gate:
             value = math.fsum(share * worth[name] for name, share in applies.items()) / total
     verdict = {"said": said, "value": value}
     if weighed:
         return verdict | {"probabilities": shares}
-    return verdict | {"agreement": top} if len(votes) > 1 else verdict
+    agreement = shares[answer] if one.scale is None else max(shares.values())
+    return verdict | {"agreement": agreement} if len(votes) > 1 else verdict
 
 
 class HealthBenchGrader(ChecklistGrader):
@@ -420,9 +406,7 @@ class RubricFileGrader(ChecklistGrader):
             raise ConfigError(f"The rubric {name} holds no criteria.")
 
         def make(**settings: Any) -> ChecklistGrader:
-            own = (
-                rubric if settings.get("language", "en") == "en" else read_rubric(path, None, "zh")
-            )
+            own = read_rubric(path, None, settings.get("language", "en"))
             return ChecklistGrader(**{"criteria": own, "name": f"rubric:{path.stem}", **settings})
 
         return class_for(ChecklistGrader, ChecklistGrader, make, score_range=rubric.bounds())

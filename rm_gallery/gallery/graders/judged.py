@@ -51,15 +51,7 @@ class _PreferenceGrader(RewardGrader):
     def __init__(self, reward: Any = None, *, model: Any = None, **settings: Any) -> None:
         """Take the judge as `model` or `llm`, and rubrics, desc and language as the rewards do."""
         if reward is None:
-            of_grader = {
-                field: settings.pop(field)
-                for field in type(self).model_fields.keys() - {"seed", "worst"}
-                if field in settings
-            }
-            name = of_grader.get("name") or self.registered_name()
-            made: Any = type(self).builds
-            reward = made(llm=settings.pop("llm", model), name=name, **settings)
-            settings = of_grader
+            settings.setdefault("llm", model)
         super().__init__(reward, **settings)
 
 
@@ -273,15 +265,10 @@ def image_url(value: Any) -> str | None:
     """
     if isinstance(value, Path):
         return _of_file(value)
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or value.get("type") in TEXT_PARTS[:-1]:
         return None
     if (url := picture_of(value)) is not None:
         return url
-    if value.get("type") in ("image_url", "input_image"):
-        given = value.get("image_url")
-        return _url(given.get("url") if isinstance(given, Mapping) else given)
-    if value.get("type") in TEXT_PARTS[:-1]:
-        return None
     if value.get("base64"):
         kind = (
             str(value.get("format") or "png").lower().removeprefix("image/").replace("jpg", "jpeg")
@@ -291,10 +278,9 @@ def image_url(value: Any) -> str | None:
         return f"data:image/{kind};base64,{value['base64']}"
     if value.get("path"):
         return _of_file(Path(str(value["path"])))
-    return _url(value.get("url"))
-
-
-def _url(url: Any) -> str | None:
+    part = value.get("type") in ("image_url", "input_image")
+    given = value.get("image_url" if part else "url")
+    url = given.get("url") if isinstance(given, Mapping) else given
     if url and not str(url).lower().startswith(("http://", "https://", "data:image/")):
         raise DataError(
             f"an image's url is {str(url)[:60]!r}; it is http, https or data:image/…; a file is "
@@ -359,7 +345,7 @@ class _InText(_ImageGrader):
     @property
     def inputs(self) -> dict[str, bool]:
         """`response`, a list of texts and images in order; `query` where the rubric asks for it."""
-        return {"response": True, **({"query": False} if "query" in self.texts().inputs else {})}
+        return {"response": True} | {name: False for name in self.texts().inputs if name == "query"}
 
     async def _grade(self, response: Any, query: str = "") -> Score[float]:
         listed = isinstance(response, Sequence) and not isinstance(response, str)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache, partial
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
 from rapidfuzz import fuzz
@@ -22,15 +22,19 @@ from rapidfuzz.distance import Levenshtein
 from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.score import Score
 from rm_gallery.core.text.blocks import read_json
-from rm_gallery.core.text.canonical import compared, fold, split_reasoning, turn_text, visible
+from rm_gallery.core.text.canonical import compared, fold, split_reasoning, turn_text
 from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import MissingExtra, Unscored
 from rm_gallery.gallery.rm.agent import in_any_order, nearly_equal
 from rm_gallery.gallery.rm.format import json_part
+from rm_gallery.gallery.rm.general.match import NO_PATTERN, pattern_match
 from rm_gallery.gallery.rm.general.overlap import (
+    Variant,
     bleu,
     chrf,
     f1_score,
+    ngrams,
+    ngrams_in_common,
     overlap,
     rouge,
     rouge_of,
@@ -41,18 +45,8 @@ from rm_gallery.gallery.rm.general.overlap import cosine as angle
 Tokens = list[str]
 
 
-def _counted(tokens: Tokens, n: int) -> Counter[tuple[str, ...]]:
-    return Counter(zip(*(tokens[i:] for i in range(n)), strict=False))
-
-
-def _in_common(hypothesis: Tokens, reference: Tokens, n: int) -> tuple[int, int, int]:
-    """How many n-grams two texts have in common, and how many each of them has."""
-    own, other = _counted(hypothesis, n), _counted(reference, n)
-    return (own & other).total(), own.total(), other.total()
-
-
 def _four_orders(hypothesis: Tokens, reference: Tokens) -> list[tuple[int, int, int]]:
-    return [_in_common(hypothesis, reference, n) for n in range(1, 5)]
+    return [ngrams_in_common(hypothesis, reference, n) for n in range(1, 5)]
 
 
 def sentence_bleu(hypothesis: Tokens, reference: Tokens) -> float:
@@ -100,7 +94,7 @@ def meteor(hypothesis: Tokens, reference: Tokens, stem: Callable[[str], str] = s
 
 def _ngram_f(hypothesis: Tokens, reference: Tokens, n: int = 1) -> float:
     # texts without a word are not alike for that: equal ones never come here, and "+" is not "-"
-    return overlap(*_in_common(hypothesis, reference, n)).f1
+    return overlap(*ngrams_in_common(hypothesis, reference, n)).f1
 
 
 def _rouge_l(hypothesis: Tokens, reference: Tokens) -> float:
@@ -108,11 +102,11 @@ def _rouge_l(hypothesis: Tokens, reference: Tokens) -> float:
 
 
 def _mean_rouge(hypothesis: Tokens, reference: Tokens) -> float:
-    return fmean(ON_TOKENS[name](hypothesis, reference) for name in ("rouge1", "rouge2", "rougeL"))
+    return fmean(rouge_of(hypothesis, reference, variant).f1 for variant in get_args(Variant))
 
 
-def _jaccard(hypothesis: Tokens, reference: Tokens) -> float:
-    own, other = set(hypothesis), set(reference)
+def jaccard(own: set[str], other: set[str]) -> float:
+    """The share of all words of two texts that both have; 0 where neither has one."""
     return len(own & other) / max(1, len(own | other))
 
 
@@ -124,7 +118,7 @@ def cosine(hypothesis: Tokens, reference: Tokens) -> float:
     """Cosine of the TF-IDF vectors of 1- and 2-grams, with scikit-learn's smoothed IDF over just
     the two texts.
     """
-    own, other = (_counted(t, 1) + _counted(t, 2) for t in (hypothesis, reference))
+    own, other = (Counter(ngrams(t, 1) + ngrams(t, 2)) for t in (hypothesis, reference))
     weights = {term: 1.0 if term in own and term in other else _IDF_OF_ONE for term in own | other}
     vectors = ([side[term] * weight for term, weight in weights.items()] for side in (own, other))
     return angle(*vectors) or 0.0
@@ -158,7 +152,7 @@ ON_TOKENS: dict[str, Callable[[Tokens, Tokens], float]] = {
     "cosine": cosine,
     "f1_score": _ngram_f,
     "gleu": gleu,
-    "jaccard": _jaccard,
+    "jaccard": lambda hypothesis, reference: jaccard(set(hypothesis), set(reference)),
     "meteor": lambda hypothesis, reference: meteor(hypothesis, reference, _stemmer()),
     "rouge": _rouge_l,
     "rougeL": _rouge_l,
@@ -248,7 +242,7 @@ class SimilarityGrader(BaseGrader):
         cased = self.algorithm in REWARDS if self.case_sensitive is None else self.case_sensitive
         own, *others = (t if cased else t.casefold() for t in (response, *references))
         score = 1.0 if own in others else self._alike(own, others) if own else 0.0
-        return Score(min(1.0, max(0.0, score)), extra={"algorithm": self.algorithm})
+        return Score(score, extra={"algorithm": self.algorithm})
 
     def _alike(self, own: str, others: Sequence[str]) -> float:
         by_default = self.case_sensitive is None and not self.stem
@@ -262,30 +256,19 @@ class SimilarityGrader(BaseGrader):
             return Levenshtein.normalized_similarity(own, other)
         if self.algorithm == "fuzzy_match":
             return FUZZY[self.method](own, other) / 100
-        split = _cased_words if self.case_sensitive else words
-        stem = _stemmer() if self.stem else str
-        tokens, wanted = ([stem(word) for word in split(text)] for text in (own, other))
+        stem, cased = _stemmer() if self.stem else str, bool(self.case_sensitive)
+        tokens, wanted = (list(map(stem, words(text, cased))) for text in (own, other))
         if self.algorithm == "rouge_ngram":
             return _ngram_f(tokens, wanted, self.n)
         return ON_TOKENS[self.algorithm](tokens, wanted)
 
 
-def _cased_words(text: str) -> list[str]:
-    folded, cased, at = text.lower(), [], 0
-    for word in words(text):
-        at = max(at, folded.find(word, at))
-        cased.append(text[at : at + len(word)])
-        at += len(word)
-    return cased
-
-
 def _search_here(pattern: str, text: str, case_sensitive: bool) -> bool | str:
     """Whether the pattern is in the text, or why it is no pattern."""
     try:
-        flags = re.RegexFlag(0) if case_sensitive else re.IGNORECASE
-        pairs = ((turn_text(pattern), text), (visible(turn_text(pattern)), fold(text)))
-        return any(re.search(*pair, flags) is not None for pair in pairs)
-    except (re.error, OverflowError, RecursionError) as error:
+        flags = 0 if case_sensitive else re.IGNORECASE
+        return pattern_match(turn_text(pattern), text, flags) is not None
+    except NO_PATTERN as error:
         return str(error)
 
 
@@ -302,19 +285,13 @@ Match = Literal[
 ]
 
 
-def _share_found(own: Tokens, other: Tokens) -> float:
-    """The share of the second's tokens found in the first, each as often as it stands there."""
-    return overlap(*_in_common(own, other, 1)).recall
-
-
-MATCHES: dict[str, Callable[[str, str], float]] = {
+MATCHES: dict[str, Callable[[str, str], bool]] = {
     "exact_match": operator.eq,
     "prefix_match": str.startswith,
     "suffix_match": str.endswith,
     "substring_match": operator.contains,
-    "word_overlap": lambda own, other: _share_found(words(own), words(other)),
-    "char_overlap": lambda own, other: _share_found(list(own), list(other)),
 }
+OVERLAPS: dict[str, Callable[[str], Tokens]] = {"word_overlap": words, "char_overlap": list}
 OF_SUBSTRINGS: dict[str, Callable[[list[bool]], float]] = {
     "contains_all": fmean,
     "contains_any": any,
@@ -386,6 +363,8 @@ class StringMatchGrader(BaseGrader):
             return float(own == other)
         if self.bidirectional and self.algorithm == "substring_match" and own in other:
             return 1.0
+        if split := OVERLAPS.get(self.algorithm):
+            return overlap(*ngrams_in_common(split(own), split(other), 1)).recall
         return float(MATCHES[self.algorithm](own, other))
 
 
@@ -408,11 +387,7 @@ class JsonValidatorGrader(BaseGrader):
     allow_fence: bool = True
 
     def _grade(self, response: str) -> Score[float]:
-        try:
-            read_json(json_part(str(response), self.allow_fence)[:MOST])
-        except ValueError as error:
-            return Score(0.0, f"No JSON: {error}")
-        return Score(1.0, "JSON.")
+        return _validated("json", response, self.allow_fence)
 
 
 class JsonMatchGrader(BaseGrader):
@@ -512,9 +487,15 @@ class MarkupValidatorGrader(BaseGrader):
     allow_fence: bool = True
 
     def _grade(self, response: str) -> Score[float]:
-        body = json_part(str(response), self.allow_fence)[:MOST]
-        problem = _xml_problem(body) if self.markup == "xml" else _yaml_problem(body)
-        return Score(float(not problem), problem or f"{self.markup.upper()}.")
+        return _validated(self.markup, response, self.allow_fence)
+
+
+def _json_problem(text: str) -> str:
+    try:
+        read_json(text)
+    except ValueError as error:
+        return f"No JSON: {error}"
+    return ""
 
 
 def _xml_problem(text: str) -> str:
@@ -550,3 +531,16 @@ def _yaml_problem(text: str) -> str:
     if before[2:] and issubclass(before[2], yaml.CollectionStartEvent):
         return ""
     return "No mapping or list, only plain text."
+
+
+_PROBLEMS: dict[str, Callable[[str], str]] = {
+    "json": _json_problem,
+    "xml": _xml_problem,
+    "yaml": _yaml_problem,
+}
+"""By markup, what keeps a text from being well-formed; empty for nothing."""
+
+
+def _validated(markup: str, response: Any, allow_fence: bool) -> Score[float]:
+    problem = _PROBLEMS[markup](json_part(str(response), allow_fence)[:MOST])
+    return Score(float(not problem), problem or f"{markup.upper()}.")

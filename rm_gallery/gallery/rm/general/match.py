@@ -11,7 +11,6 @@ from pydantic import AfterValidator, Field
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.rule import (
     extraction_of,
-    final_answer,
     known,
     rule,
     shown,
@@ -348,13 +347,14 @@ def _any_choice(choices: tuple[str, ...]) -> re.Pattern[str]:
 Mode = Literal["search", "match", "fullmatch"]
 
 
-_NO_PATTERN = (re.error, OverflowError, RecursionError)
+NO_PATTERN = (re.error, OverflowError, RecursionError)
+"""What Python raises for a text that is no regular expression."""
 
 
 def _compiles(value: str | None) -> str | None:
     try:
         re.compile(value or "")
-    except _NO_PATTERN as error:
+    except NO_PATTERN as error:
         raise ConfigError(f"it is no regular expression: {error}") from None
     return value
 
@@ -405,21 +405,32 @@ def regex_match(
         )
     written = turn_text(written)
     flags = re.IGNORECASE * ignore_case | re.MULTILINE * multiline | re.DOTALL * dotall
-    match = None
-    # folding may remove or replace a character that the pattern names, so both forms are tried
-    for text, wanted in (
-        (split_reasoning(sample.answer_text()).final, written),
-        (final_answer(sample), visible(written)),
-    ):
-        try:
-            compiled = re.compile(wanted, flags)
-        except _NO_PATTERN as error:
-            raise Unscored(f"{shown(wanted)}: {error}", reason="invalid_pattern") from None
-        found_in = text.strip() if mode == "fullmatch" else text
-        match = match or getattr(compiled, mode)(found_in)
+    try:
+        match = pattern_match(written, split_reasoning(sample.answer_text()).final, flags, mode)
+    except NO_PATTERN as error:
+        raise Unscored(f"{shown(written)}: {error}", reason="invalid_pattern") from None
     if match is None:
         return Score(float(negate), "The pattern does not match.")
     return Score(float(not negate), f"The pattern matches {shown(match.group())}.")
+
+
+def pattern_match(
+    pattern: str, text: str, flags: int = 0, mode: Mode = "search"
+) -> re.Match[str] | None:
+    """Where a text, as written or folded, matches a pattern; `mode` as in `regex_match`.
+
+    Raises what `NO_PATTERN` lists for a text that is no pattern.
+    """
+    # folding may remove or replace a character that the pattern names, so both forms are tried
+    forms = [
+        (re.compile(pattern, flags), text),
+        (re.compile(visible(pattern), flags), fold(text)),
+    ]
+    found = (
+        getattr(compiled, mode)(form.strip() if mode == "fullmatch" else form)
+        for compiled, form in forms
+    )
+    return next(filter(None, found), None)
 
 
 _NOT_PROSE = re.compile(

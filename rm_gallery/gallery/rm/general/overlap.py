@@ -183,18 +183,23 @@ def rouge_of(answer: list[str], reference: list[str], variant: Variant = "rougeL
     if variant == "rougeL":
         common = LCSseq.similarity(answer[:MOST_WORDS], reference[:MOST_WORDS])
         return overlap(common, len(answer), len(reference))
-    n = 2 if variant == "rouge2" else 1
-    given, wanted = _ngrams(answer, n), _ngrams(reference, n)
+    return overlap(*ngrams_in_common(answer, reference, 2 if variant == "rouge2" else 1))
+
+
+def ngrams_in_common(answer: list[str], reference: list[str], n: int) -> tuple[int, int, int]:
+    """How many n-grams two token lists have in common, and how many each of them has."""
+    given, wanted = ngrams(answer, n), ngrams(reference, n)
     counts = Counter(wanted)
     common = sum(
         min(count, counts[gram])
         for gram, count in Counter(filter(counts.__contains__, given)).items()
     )
-    return overlap(common, len(given), len(wanted))
+    return common, len(given), len(wanted)
 
 
-def _ngrams(tokens: list[str], n: int) -> list[Any]:
-    return tokens if n == 1 else list(zip(tokens, tokens[1:], strict=False))
+def ngrams(tokens: list[str], n: int) -> list[Any]:
+    """Every `n` tokens in a row; of one the tokens themselves."""
+    return tokens if n == 1 else list(zip(*(tokens[i:] for i in range(n)), strict=False))
 
 
 def _latin_words(text: str) -> list[str]:
