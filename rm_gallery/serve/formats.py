@@ -42,7 +42,9 @@ class Ask(NamedTuple):
     own: bool | None = None
     """Whether the server's own files say what it holds beside the completion, as those of tasks do."""
     kept: Any = None
-    """What the codec needs of the request again for its reply (`Kept`); nobody else reads it."""
+    """The request (`Posted`), of its first ask: what the codec needs again for its reply; nobody
+    else reads it.
+    """
 
 
 class Refused(RMGalleryError):
@@ -75,13 +77,6 @@ class Posted(NamedTuple):
     """As it came."""
     params: Mapping[str, str]
     """Of path and query."""
-
-
-class Kept(NamedTuple):
-    """What a reply needs of its request; the first ask of a request holds it."""
-
-    body: Any
-    params: Mapping[str, str]
     instead: float | None
     """Number to send where there is no score, as the query says; None for none."""
 
@@ -149,22 +144,22 @@ class Codec:
         `evaluator:ID`, or empty for the only one there is) and the asks; raises Refused.
         """
         request = read(self.request_model, body) if self.request_model and self.modelled else body
-        kept = Kept(body, params, _instead(params))
-        first, *others = self.asks(Posted(request, body, params))
-        target = target_of(params)
-        if not target:
-            name = self.named(request)
-            target = f"reward:{name}" if isinstance(name, str) and name else self.target
-        return target, [first._replace(kept=kept), *others]
+        posted = Posted(request, body, params, _instead(params))
+        first, *others = self.asks(posted)
+        name = params.get("name") or self.named(request)
+        target = f"reward:{name}" if isinstance(name, str) and name else self.target
+        if "id" in params:
+            target = f"evaluator:{params['id']}"
+        return target, [first._replace(kept=posted), *others]
 
     def render(self, asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
         """From the asks and their outcomes, in the same order, to HTTP status and body."""
-        kept: Kept = asks[0].kept
-        scores = [kept.instead if each.value is None else each.value for each in outcomes]
+        posted: Posted = asks[0].kept
+        scores = [posted.instead if each.value is None else each.value for each in outcomes]
         if self.numeric:
             _refuse_missing(scores, outcomes)
         late = len(outcomes) == 1 and outcomes[0].code == "deadline"
-        answered = Answered(asks, outcomes, scores, kept.body, kept.params)
+        answered = Answered(asks, outcomes, scores, posted.body, posted.params)
         return self.late if late else 200, self.reply(answered)
 
 
@@ -226,13 +221,6 @@ COLUMNS = {
 }
 
 
-def target_of(params: Params) -> str:
-    """The target that the path names; empty for the only one that the server offers."""
-    if "name" in params:
-        return f"reward:{params['name']}"
-    return f"evaluator:{params['id']}" if "id" in params else ""
-
-
 def read(model: type[M], body: Any, where: str = "") -> M:
     """The body as its format has it; Refused (422) names the first field that does not fit."""
     try:
@@ -248,9 +236,20 @@ def read(model: type[M], body: Any, where: str = "") -> M:
         ) from None
 
 
+_KINDS = {
+    dict: "an object",
+    list: "a list",
+    type(None): "null",
+    str: "a string",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+}
+
+
 def _describe_input(value: Any) -> str:
-    kinds = {dict: "an object", list: "a list", type(None): "null"}
-    return kinds.get(type(value)) or f"{value!r:.60}"
+    plain = isinstance(value, str | int | float)
+    return f"{value!r:.60}" if plain else _KINDS[type(value)]
 
 
 def json_text(value: Any) -> str:
@@ -264,18 +263,26 @@ def json_text(value: Any) -> str:
 
 def _instead(params: Params) -> float | None:
     """The number for a missing score that the query has; Refused when it is none."""
-    text = params.get("on_error", "")
-    try:
-        instead = float(text) if text else None
-    except ValueError:
-        instead = math.nan
-    if instead is not None and not math.isfinite(instead):
+    text = params.get("on_error")
+    if not text:
+        return None
+    instead = finite(text)
+    if instead is None:
         raise invalid(
             f"on_error is {text!r:.60}; give the number that stands for a missing score, or leave "
             f"it out to have such "
             "requests refused."
         )
     return instead
+
+
+def finite(text: str | bytes) -> float | None:
+    """The number that a text is; None for what is none, or no finite one."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _refuse_missing(scores: Sequence[float | None], outcomes: Sequence[Score[float]]) -> None:
@@ -285,10 +292,10 @@ def _refuse_missing(scores: Sequence[float | None], outcomes: Sequence[Score[flo
     missing = [place for place, score in enumerate(scores) if score is None]
     if missing:
         # one that broke says more than one that cannot be judged anyway
-        place = next((place for place in missing if _may_help(outcomes[place])), missing[0])
+        place = max(missing, key=lambda place: _status_of(outcomes[place]) > 422)
         said = missing_said(outcomes, missing, place, "completions")
         raise Refused(
-            late_or_unavailable(outcomes[place]) if _may_help(outcomes[place]) else 422,
+            _status_of(outcomes[place]),
             "no_score",
             f"{said} This format has no field for that; add ?on_error=NUMBER to get a number of "
             "your choice in its place.",
@@ -311,13 +318,10 @@ def late_or_unavailable(outcome: Score[float]) -> int:
     return 504 if outcome.code == "deadline" else 503
 
 
-def _may_help(outcome: Score[float]) -> bool:
-    """Whether it may have a score when it is asked for again."""
-    return outcome.status == "failed" and outcome.code not in (
-        "invalid_item",
-        "data",
-        "invalid_request",
-    )
+def _status_of(outcome: Score[float]) -> int:
+    """The status of a reply that lacks this score: 422 where asking again would not help."""
+    fixed = outcome.code in ("invalid_item", "data", "invalid_request")
+    return 422 if fixed or outcome.status != "failed" else late_or_unavailable(outcome)
 
 
 def column(row: Mapping[str, Any], params: Params, field: str, usual: Sequence[str]) -> Any:
@@ -479,16 +483,7 @@ def turns(value: Any, where: str) -> list[dict[str, Any]]:
 
 
 def _kind(value: Any) -> str:
-    if value == []:
-        return "an empty list"
-    kinds = {
-        dict: "an object",
-        list: "a list",
-        str: "a string",
-        bool: "true or false",
-        type(None): "null",
-    }
-    return kinds.get(type(value), "a number")
+    return "an empty list" if value == [] else _KINDS[type(value)]
 
 
 def _many(body: Any) -> list[Ask]:

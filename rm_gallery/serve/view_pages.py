@@ -148,11 +148,10 @@ def _paged(places: Integers, page: int) -> tuple[list[int], int, int]:
 def so_far(index: RunIndex) -> Summary:
     """As much of a summary as the columns hold: what figures of an unfinished run are made of."""
     summary = Summary()
-    summary.statuses.update(index.status.counted())
-    credits, codes = index.credits, index.subset.codes
-    for name, number in index.subset.numbers.items():
-        own = credits[codes == number]
-        summary.subset_n[name or UNNAMED] = int((codes == number).sum())
+    summary.statuses.update(index.counted("status"))
+    for name in index.names["subset"]:
+        own = index.credits[index.named("subset", name)]
+        summary.subset_n[name or UNNAMED] = len(own)
         summary.subsets[name or UNNAMED] = own[~np.isnan(own)].tolist()
     return summary
 
@@ -181,8 +180,8 @@ def about_run(run: OpenRun, index: RunIndex) -> dict[str, Any]:
         else "",
         "gauge": "" if own_unit else plots.gauge(first.get("score"), first.get("ci95"), marks),
         "lost": lost_of(figures),
-        "causes": index.cause.counted(),
-        "statuses": index.status.counted(),
+        "causes": index.counted("cause"),
+        "statuses": index.counted("status"),
         "subsets": subsets[:MAX_SUBSETS],
         "spent": spent(run, figures, summary),
         "n": len(index),
@@ -211,7 +210,7 @@ def rows_of(index: RunIndex, asked: Mapping[str, str]) -> dict[str, Any]:
         "sorts": {
             name: link(sort=f"-{name}" if wanted.sort == name else name, page=1) for name in SORTS
         },
-        "subsets": [*index.subset.counted()],
+        "subsets": [*index.counted("subset")],
         "rows": [(place, row) for place in shown if (row := index.row(place)) is not None],
     }
 
