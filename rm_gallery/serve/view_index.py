@@ -77,7 +77,9 @@ class RunIndex:
         self._read = 0
         self.version = 0
         """Grows with the index."""
-        self._columns = {name: array("d" if name in _NUMBERS else "q") for name in _COLUMNS}
+        self._columns: dict[str, array[Any]] = {
+            name: array("d" if name in _NUMBERS else "q") for name in _COLUMNS
+        }
         self.names: dict[str, dict[str, int]] = {what: {} for what in NAMED}
         """By what is named, the numbers of its names, in the order in which they were met."""
         self.ids: list[str] = []
@@ -162,7 +164,7 @@ class RunIndex:
             id, key, status = str(record["id"]), get("key", ""), get("status", "scored")
             texts = [id, get("prompt", ""), *get("answers", ()), *filter(None, get("reasons", ()))]
             text = "\n".join(part[:SEARCHED] for part in texts).lower()
-            first, second, *_ = (*get("scores", ()), None, None)
+            first, second = [*get("scores", ()), None, None][:2]
             numbers = [math.nan if n is None else float(n) for n in (first, second, get("credit"))]
             cause = "" if status == "scored" else SampleRow.from_record(record).cause or ""
             cluster = hash(get("cluster") or key)
