@@ -15,13 +15,14 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from rm_gallery.core.engine.pool import describe_exit
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra, logger
 from rm_gallery.serve.door import (
+    Read,
     Receive,
     RequestPipeline,
     Scope,
@@ -226,8 +227,6 @@ async def _turn(door: RequestPipeline, server: Any, parent: Any) -> None:
         await asyncio.sleep(TICK_SECONDS)
 
 
-StatusSource = Callable[[], Awaitable[tuple[int, Any]]]
-"""What gives a status and a value, as `RequestPipeline.show` takes it."""
 STATUS_CONNECTIONS = 256
 STATUS_SECONDS = 5
 """How long who asks for the status may take for a head, or be idle."""
@@ -241,8 +240,8 @@ def health_reply(closing: bool, problems: Sequence[str]) -> tuple[int, Any]:
 
 async def answer_status(
     door: RequestPipeline,
-    health: StatusSource,
-    metrics: StatusSource,
+    health: Read,
+    metrics: Read,
     scope: Scope,
     receive: Receive,
     send: Send,
