@@ -179,11 +179,10 @@ def _about(state: Any, row: dict[str, Any]) -> Ask:
     if _is_messages(state):
         if any(turn["role"] == "assistant" for turn in state):
             return Ask(messages=state, row=row)
-        return Ask(
-            prompt=state[:-1] or None,
-            completion="".join(_content_texts(state[-1].get("content"))),
-            row=row,
-        )
+        said = state[-1].get("content") or ""
+        if not isinstance(said, str):
+            said = "".join(str(part.get("text", "")) for part in said if isinstance(part, dict))
+        return Ask(prompt=state[:-1] or None, completion=said, row=row)
     given = state if isinstance(state, dict) else {}
     for answer in ("response", "completion", "answer", "output"):
         if isinstance(given.get(answer), str):
@@ -204,17 +203,10 @@ def _first_of(state: Mapping[str, Any], names: Sequence[str]) -> Any:
 
 
 def _is_messages(state: Any) -> bool:
-    turns = state if isinstance(state, list) else []
-    return bool(turns) and all(
-        isinstance(turn, dict) and isinstance(turn.get("role"), str) for turn in turns
-    )
-
-
-def _content_texts(content: Any) -> list[str]:
     return (
-        [content]
-        if isinstance(content, str)
-        else [str(part.get("text", "")) for part in content or () if isinstance(part, dict)]
+        isinstance(state, list)
+        and state != []
+        and all(isinstance(turn, dict) and isinstance(turn.get("role"), str) for turn in state)
     )
 
 
@@ -238,21 +230,18 @@ def _decisions(
 
 def _decided(asked: _Asked, outcomes: Sequence[Score[float]]) -> Decision | None:
     """How probable each answer is; None where one of them could not be judged."""
-    shares = [each.value for each in outcomes if each.value is not None]
+    shares = [min(1.0, max(0.0, each.value)) for each in outcomes if each.value is not None]
     if len(shares) < len(outcomes):
         return None
-    shares = [min(1.0, max(0.0, share)) for share in shares]
-    if asked.kind == "choice":
-        total = sum(shares)
-        return Decision(
-            {str(n): share / total if total else 1 / len(shares) for n, share in enumerate(shares)}
-        )
     if asked.kind == "predicate":
         return Decision({"yes": shares[0], "no": 1 - shares[0]})
-    place = shares[0] * (len(asked.answers) - 1)
-    return Decision(
-        {str(level): max(0.0, 1 - abs(place - level)) for level in range(len(asked.answers))}
-    )
+    if asked.kind == "choice":
+        total = sum(shares)
+        shares = [share / total if total else 1 / len(shares) for share in shares]
+    else:
+        place = shares[0] * (len(asked.answers) - 1)
+        shares = [max(0.0, 1 - abs(place - level)) for level in range(len(asked.answers))]
+    return Decision({str(n): share for n, share in enumerate(shares)})
 
 
 def _decisions_reply(said: Answered, answers: Any) -> dict[str, Any]:

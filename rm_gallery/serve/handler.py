@@ -8,9 +8,11 @@ import asyncio
 import math
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count, repeat
 from typing import Any, Protocol
 
@@ -109,8 +111,8 @@ class RewardLane:
         chosen = reward.max_workers if max_workers is None else whole("max_workers", max_workers, 1)
         self.run = StandingRun(
             executor(reward, {}, reward.deadline),
-            self._deliver,
-            self._broken,
+            partial(self._post, self._settle_results),
+            partial(self._post, self._settle_broken),
             max_workers=max(chosen, reward.least_workers),
             lane=lane_of(reward),
             label=reward.name,
@@ -200,16 +202,12 @@ class RewardLane:
 
     def _feed(self) -> None:
         fresh, self._fresh = self._fresh, []
-        plans = plans_of(self.reward, [sample for _, sample, _ in fresh])
+        numbers, samples, deadlines = map(list, zip(*fresh, strict=True))
         try:
-            self.run.feed(
-                [
-                    (number, plan, deadline)
-                    for (number, _, deadline), plan in zip(fresh, plans, strict=True)
-                ]
-            )
+            plans = plans_of(self.reward, samples)
+            self.run.feed(list(zip(numbers, plans, deadlines, strict=True)))
         except Exception as error:  # noqa: BLE001 - those who asked are told that it is not their fault
-            self._settle_broken(error, [number for number, _, _ in fresh])
+            self._settle_broken(error, numbers)
 
     def _expire(self, call: _PendingRequest, deadline: Deadline) -> None:
         if not call.waiter.done():
@@ -217,18 +215,11 @@ class RewardLane:
             # what waits for its turn leaves the queue, and what runs its process
             self.run.expire(deadline)
 
-    # -- on any thread -----------------------------------------------------------------------------
-
-    def _deliver(self, results: list[tuple[int, DataSample]]) -> None:
-        self._post(lambda: self._settle_results(results))
-
-    def _broken(self, error: BaseException, numbers: list[int]) -> None:
-        self._post(lambda: self._settle_broken(error, numbers))
-
-    def _post(self, work: Callable[[], None]) -> None:
+    def _post(self, work: Callable[..., None], *given: Any) -> None:
+        """From any thread, have something done on the server's loop."""
         assert self._loop is not None
         with suppress(RuntimeError):  # the server's loop is closed: nobody waits
-            library_loop.post(self._loop, work)
+            library_loop.post(self._loop, partial(work, *given))
 
     # -- on the server's loop ----------------------------------------------------------------------
 
@@ -299,15 +290,10 @@ class RewardLane:
         """The outcome as a client is told it: what an exception says of this machine's files is for
         the log alone.
         """
-        if (
-            outcome.value is None
-            and (reason := _PATH.sub(r"…/\1", outcome.reason)) != outcome.reason
-        ):
-            logger.warning(
-                "{}: {} ({}): {}", self.name, outcome.status, outcome.code, outcome.reason
-            )
-            return replace(outcome, reason=reason)
-        return outcome
+        if outcome.value is not None or not _PATH.search(outcome.reason):
+            return outcome
+        logger.warning("{}: {} ({}): {}", self.name, outcome.status, outcome.code, outcome.reason)
+        return replace(outcome, reason=_PATH.sub(r"…/\1", outcome.reason))
 
     def _settle_broken(self, error: BaseException, numbers: list[int]) -> None:
         self.broken = f"{type(error).__name__}: {redact(str(error))}"
@@ -437,10 +423,8 @@ class Handler:
         Refused (422) for a reward whose range is open.
         """
         kind, _, name = target.partition(":")
-        reward = (
-            self.rewards.get(name or next(iter(self.rewards), "")) if kind != "evaluator" else None
-        )
-        if reward is None:
+        reward = self.rewards.get(name or next(iter(self.rewards), ""))
+        if kind == "evaluator" or reward is None:
             return list(outcomes)
         try:
             return [
@@ -452,12 +436,10 @@ class Handler:
 
     async def _only(self, kind: str) -> tuple[str, str]:
         """The one target there is, of a kind where one is named."""
-        deployed = (
-            await self.evaluators.deployed()
-            if self.evaluators is not None and kind != "reward"
-            else ()
-        )
-        targets = [("evaluator", str(each["id"])) for each in deployed]
+        targets = []
+        if self.evaluators is not None and kind != "reward":
+            deployed = await self.evaluators.deployed()
+            targets = [("evaluator", str(each["id"])) for each in deployed]
         if kind != "evaluator" or not targets:  # reward-kit's format is for evaluators first
             targets += [("reward", name) for name in self.rewards]
         if len(targets) == 1:
@@ -478,8 +460,8 @@ class Handler:
             for name, lane in self.lanes.items()
             if lane.broken
         ]
-        problem = self.evaluators.problem() if self.evaluators is not None else ""
-        return [*broken, *([problem] if problem else [])]
+        store = self.evaluators.problem() if self.evaluators is not None else ""
+        return list(filter(None, [*broken, store]))
 
     async def close(self) -> None:
         """Give up what is not done."""
@@ -519,7 +501,7 @@ class ServedEvaluators:
         self.shown = store.shown
         self._live = LiveEvaluators(store, workers=workers, limits=limits, sandbox=sandbox)
         self._max_waiting = max_waiting
-        self.waiting: dict[str, int] = {}
+        self.waiting = Counter[str]()
         self._listed: list[dict[str, Any]] = []
         self._at = -LIST_SECONDS
         self._listing: asyncio.Task[list[dict[str, Any]]] | None = None
@@ -556,18 +538,16 @@ class ServedEvaluators:
             Refused: there is no such evaluator (404), no room for the asks (429), or no sandbox or
                 store (503).
         """
-        waiting = self.waiting.get(evaluator_id, 0)
+        waiting, own = self.waiting[evaluator_id], Counter({evaluator_id: len(asks)})
         if waiting + len(asks) > self._max_waiting:
             what = (
                 f"{waiting} conversations are waiting for {evaluator_id} already; at most "
                 f"{self._max_waiting} may."
             )
             raise Refused(429, "busy", what, retry_after=1.0)
-        places = [place for place, ask in enumerate(asks) if not ask.problem]
-        outcomes = [failed("invalid_item", ask.problem, "data") for ask in asks]
-        self.waiting[evaluator_id] = waiting + len(asks)
+        self.waiting += own
         try:
-            payloads = [payload_of(asks[place]) for place in places]
+            payloads = [payload_of(ask) for ask in asks if not ask.problem]
             results = await self._live.evaluate_batch(evaluator_id, payloads, seconds)
         # whose message is for the owner of the store: it says where that is
         except UnknownEvaluator as error:
@@ -580,14 +560,12 @@ class ServedEvaluators:
             what = f"The evaluator {evaluator_id} cannot be run on this server; its log says why."
             raise Refused(503, "unavailable", what, retry_after=30.0) from error
         finally:
-            left = self.waiting[evaluator_id] - len(asks)
-            if left:
-                self.waiting[evaluator_id] = left
-            else:
-                del self.waiting[evaluator_id]
-        for place, result in zip(places, results, strict=True):
-            outcomes[place] = scored_of_result(result)
-        return outcomes
+            self.waiting -= own
+        found = map(scored_of_result, results)
+        return [
+            failed("invalid_item", ask.problem, "data") if ask.problem else next(found)
+            for ask in asks
+        ]
 
     def problem(self) -> str:
         """Why the store cannot be read, as it was last seen; empty while it can."""
@@ -604,10 +582,8 @@ class ServedEvaluators:
 
     def _unreadable(self, error: Exception) -> Refused:
         logger.error("{}", str(error) or f"the store {self.shown} does not answer")
-        self._problem, self._loop = (
-            "the store of evaluators cannot be read",
-            asyncio.get_running_loop(),
-        )
+        self._problem = "the store of evaluators cannot be read"
+        self._loop = asyncio.get_running_loop()
         return Refused(
             503, "store_unavailable", "The store of evaluators cannot be read now.", retry_after=5.0
         )
@@ -615,20 +591,15 @@ class ServedEvaluators:
 
 def payload_of(ask: Ask) -> dict[str, Any]:
     """What the function of an evaluator gets."""
-    messages = ask.messages
-    original = ask.original_messages
+    messages, original = ask.messages, ask.original_messages
     if messages is None:
         asked = _as_turns(ask.prompt, "user")
         messages = [*asked, *_as_turns(ask.completion, "assistant")]
         original = original or asked
-    payload: dict[str, Any] = {"messages": messages, "ground_truth": ask.reference}
-    if original is not None:
-        payload["original_messages"] = original
-    if ask.tools is not None:
-        payload["tools"] = ask.tools
-    if ask.row:
-        payload["kwargs"] = dict(ask.row)
-    return payload
+    kwargs = dict(ask.row) if ask.row else None
+    more = {"original_messages": original, "tools": ask.tools, "kwargs": kwargs}
+    given = {name: value for name, value in more.items() if value is not None}
+    return {"messages": messages, "ground_truth": ask.reference, **given}
 
 
 def _as_turns(content: str | list[dict[str, Any]] | None, speaker: str) -> list[dict[str, Any]]:
