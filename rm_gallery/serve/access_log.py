@@ -118,14 +118,7 @@ class Logged:
             await send(message)
             if message["type"] == "http.response.start":
                 status = message["status"]
-                request_id = next(
-                    (
-                        value.decode()
-                        for name, value in message["headers"]
-                        if name == b"x-request-id"
-                    ),
-                    "",
-                )
+                request_id = dict(message["headers"]).get(b"x-request-id", b"").decode()
             written += len(message.get("body", b""))
 
         try:

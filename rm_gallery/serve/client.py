@@ -74,7 +74,7 @@ class RewardClient:
         """Check the choices; nobody is asked yet."""
         # ranges are the server's to know
         self.on_error = missing_policy(on_error, "RewardClient", "none", "raise")
-        if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        if type(batch) is not int or batch < 1:
             raise ConfigError(
                 f"batch is {batch!r:.80}; give the number of completions per request, 1 or more."
             )
@@ -245,19 +245,18 @@ async def _ask_in_halves(server: RewardServer, items: list[dict[str, Any]]) -> l
     try:
         return await server.ascore(items)
     except RMGalleryError as error:
-        one_of_them = isinstance(error, RequestError) or (
-            isinstance(error, ProviderError) and error.status == 413
-        )
+        status = error.status if isinstance(error, ProviderError) else None
         # too large together, or one that is no valid text: it costs no other one
-        if one_of_them and len(items) > 1:
+        if len(items) > 1 and (status == 413 or isinstance(error, RequestError)):
             half = len(items) // 2
             return [
                 *await _ask_in_halves(server, items[:half]),
                 *await _ask_in_halves(server, items[half:]),
             ]
         outcome: Score[Any] = score_of_error(error)
-        unread = isinstance(error, ProviderError) and error.status == 422
-        return [failed("invalid_item", outcome.reason, "data") if unread else outcome] * len(items)
+        if status == 422:
+            outcome = failed("invalid_item", outcome.reason, "data")
+        return [outcome] * len(items)
 
 
 def _split(target: str) -> tuple[str, str]:

@@ -232,10 +232,6 @@ class AwsReplyItem(BaseModel):
     metrics_list: list[AwsMetric]
 
 
-class AwsReply(RootModel[list[AwsReplyItem]]):
-    """One entry per rollout, in the order they came."""
-
-
 def _aws(posted: Posted) -> list[Ask]:
     asks = []
     for raw, item in zip(posted.body, posted.request.root, strict=True):
@@ -374,7 +370,7 @@ FORMATS = (
         numeric=True,
     ),
     Codec(
-        "aws", "/aws", _aws, _aws_reply, AwsRequest, AwsReply,
+        "aws", "/aws", _aws, _aws_reply, AwsRequest, list[AwsReplyItem],
         [
             {
                 "id": "1",

@@ -78,17 +78,12 @@ class EvaluateBatch(
     """Many conversations."""
 
 
-class EvaluateReplies(RootModel[list[EvaluateReply]]):
-    """One result per conversation, in their order."""
-
-
 def _conversation_ask(body: Any, where: str = "") -> Ask:
     request = read(EvaluateRequest, body, where)
-    row = {**(request.model_extra or {}), **(request.kwargs or {})}
     return Ask(
         messages=body["messages"],
         reference=request.ground_truth,
-        row=row,
+        row={**(request.model_extra or {}), **(request.kwargs or {})},
         original_messages=body.get("original_messages"),
         tools=request.tools,
     )
@@ -111,26 +106,25 @@ def _evaluate_result(outcome: Score[float]) -> dict[str, Any]:
     """An outcome as an EvaluateResult; a result without a valid score has no number that could be
     taken for one.
     """
-    reason = outcome.reason or None
-    base: dict[str, Any] = {
-        "score": outcome.value,
-        "is_score_valid": outcome.value is not None,
-        "reason": reason,
-    }
-    base |= {"metrics": {}, "step_outputs": None, "error": None}
-    if outcome.status == "failed":
-        return {**base, "error": f"{outcome.code}: {outcome.reason}"}
+    broke = outcome.status == "failed"
+    parts, extra = ({}, {}) if broke else (outcome.components, outcome.extra)
     metrics = {
-        name: {"is_score_valid": True, "score": part, "reason": ""}
-        for name, part in outcome.components.items()
+        name: {"is_score_valid": True, "score": part, "reason": ""} for name, part in parts.items()
     }
-    own_metrics = outcome.extra.get("metrics")
+    own_metrics = extra.get("metrics")
     for name, metric in own_metrics.items() if isinstance(own_metrics, Mapping) else ():
         if isinstance(metric, Mapping) and "score" in metric:
             metrics[name] = {**metrics.get(name, {}), **metric}
     # what a function put there may be anything
-    steps = _ANYTHING.dump_python(outcome.extra.get("step_outputs"), mode="json", fallback=str)
-    return {**base, "metrics": metrics, "step_outputs": steps}
+    steps = _ANYTHING.dump_python(extra.get("step_outputs"), mode="json", fallback=str)
+    return {
+        "score": outcome.value,
+        "is_score_valid": outcome.value is not None,
+        "reason": outcome.reason or None,
+        "metrics": metrics,
+        "step_outputs": steps,
+        "error": f"{outcome.code}: {outcome.reason}" if broke else None,
+    }
 
 
 _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
@@ -169,22 +163,13 @@ def _openrlhf(posted: Posted) -> list[Ask]:
     labels = posted.request.labels
     one_length("query, prompts and labels are", query=texts, prompts=prompts, labels=labels)
     asks = []
-    for place, (text, prompt, label) in enumerate(
-        zip(texts, prompts, labels or [None] * len(texts), strict=True)
-    ):
-        answer = response_of(text, prompt)
-        problem = (
-            "" if answer is not None else f"query[{place}] does not begin with prompts[{place}]."
-        )
-        asks.append(
-            Ask(
-                prompt=prompt,
-                completion=answer or "",
-                reference=label,
-                row={"label": label},
-                problem=problem,
-            )
-        )
+    for place, (text, prompt) in enumerate(zip(texts, prompts, strict=True)):
+        answer, label = response_of(text, prompt), labels[place] if labels else None
+        ask = Ask(prompt=prompt, completion=answer or "", reference=label, row={"label": label})
+        if answer is None:
+            what = f"query[{place}] does not begin with prompts[{place}]."
+            ask = ask._replace(problem=what)
+        asks.append(ask)
     return asks
 
 
@@ -408,9 +393,10 @@ def _verify(posted: Posted) -> list[Ask]:
 
 
 def _verify_reply(said: Answered) -> dict[str, Any]:
-    [outcome], missing = said.outcomes, said.outcomes[0].value is None
+    [outcome] = said.outcomes
+    missing = outcome.value is None
     verdict: dict[str, Any] = {
-        "reward": 0.0 if missing else outcome.value,
+        "reward": outcome.value or 0.0,
         "reward_components": {} if missing else dict(outcome.components),
         "mask_sample": missing,
         "failure_kind": outcome.cause,
@@ -448,7 +434,7 @@ FORMATS = (
         "evaluate_batch", "/evaluate/batch",
         _conversation_asks,
         lambda said: list(map(_evaluate_result, said.outcomes)),
-        EvaluateBatch, EvaluateReplies, [_EXAMPLE],
+        EvaluateBatch, list[EvaluateReply], [_EXAMPLE],
         "Score many conversations in reward-kit's format, with a result for each.",
         places=(
             ("evaluate_batch", "/evaluate/batch"),
