@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel
 
 from rm_gallery._version import __version__
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.utils.errors import MissingExtra
 from rm_gallery.serve import decisions, hosted, nemo_gym, trainers
 from rm_gallery.serve.access_log import AccessLog, Logged
 from rm_gallery.serve.door import (
+    Found,
     Read,
     Receive,
     RequestPipeline,
@@ -61,7 +63,7 @@ CODECS: tuple[Codec, ...] = (
 
 
 Answer = Callable[[Scope, Receive, Send], Awaitable[None]]
-Replies = Mapping[int | str, dict[str, Any]]
+Replies = Mapping[int | str, Json]
 
 
 class ErrorDetail(BaseModel):
@@ -103,10 +105,10 @@ class RewardList(BaseModel):
 class EvaluationList(BaseModel):
     """The evaluators that are deployed."""
 
-    evaluations: list[dict[str, Any]]
+    evaluations: list[Json]
 
 
-REFUSALS: dict[int | str, dict[str, Any]] = {
+REFUSALS: dict[int | str, Json] = {
     status: {"model": ErrorReply, "description": what}
     for status, what in {
         400: "The body is no JSON, or nested too deep.",
@@ -301,7 +303,7 @@ def _mount_gym(app: FastAPI, door: RequestPipeline) -> None:
     """Add what NeMo-Gym asks beside /verify."""
 
     async def aggregate_metrics(scope: Scope, receive: Receive, send: Send) -> None:
-        async def found() -> tuple[int, Any]:
+        async def found() -> Found:
             body = read_body(nemo_gym.AggregateRequest, await door.body(scope, receive))
             return 200, nemo_gym.aggregated(body.verify_responses)
 
@@ -346,10 +348,10 @@ def _mount_lists(app: FastAPI, door: RequestPipeline) -> None:
 
     handler = door.handler
 
-    def health() -> tuple[int, Any]:
+    def health() -> Found:
         return health_reply(door.closing, door.problems())
 
-    def rewards() -> tuple[int, Any]:
+    def rewards() -> Found:
         fields = ("kind", "score_range", "higher_is_better")
         listed = [
             {"name": name, **{field: getattr(reward, field) for field in fields}}
@@ -357,14 +359,14 @@ def _mount_lists(app: FastAPI, door: RequestPipeline) -> None:
         ]
         return 200, {"rewards": listed}
 
-    async def evaluations() -> tuple[int, Any]:
+    async def evaluations() -> Found:
         deployed = [] if handler.evaluators is None else await handler.evaluators.deployed()
         return 200, {"evaluations": deployed}
 
-    def metrics() -> tuple[int, Any]:
+    def metrics() -> Found:
         return 200, door.metrics.exposed(handler)
 
-    def docs() -> tuple[int, Any]:
+    def docs() -> Found:
         from rm_gallery.serve.view_pages import page_text
 
         return 200, page_text("openapi", **app.openapi()).encode("utf-8", "replace")

@@ -10,6 +10,7 @@ from typing import Any
 from rm_gallery.core.data.conversation import split_turns
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.reward_servers import RewardServer
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.score import Score, failed, missing_policy, score_of_error
 from rm_gallery.core.utils.errors import (
     ConfigError,
@@ -85,7 +86,7 @@ class RewardClient:
                 f"deadline is {deadline!r:.80}; give a positive number of seconds, or None."
             )
         self.batch, self.deadline = batch, deadline
-        self._settings: dict[str, Any] = {
+        self._settings: Json = {
             "api_key": token, "timeout": timeout, "max_attempts": max_attempts, "max_outage": max_outage,
             "default_headers": dict(default_headers or {}),
         }  # fmt: skip
@@ -98,7 +99,7 @@ class RewardClient:
     def __repr__(self) -> str:
         return f"RewardClient({self._server.endpoint_key()!r})"
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Json:
         return {**self.__dict__, "_servers": {}}
 
     # -- outcomes ----------------------------------------------------------------------------------
@@ -164,11 +165,11 @@ class RewardClient:
         url = f"{self._server.endpoint_key()}/v1/{route}/{name}"
         return RemoteReward(url, **{**self._settings, **settings})
 
-    def rewards(self) -> list[dict[str, Any]]:
+    def rewards(self) -> list[Json]:
         """The rewards the server offers, with name, kind, range and direction."""
         return list(self._get("/v1/rewards")["rewards"])
 
-    def evaluations(self) -> list[dict[str, Any]]:
+    def evaluations(self) -> list[Json]:
         """The evaluators that are deployed there."""
         return list(self._get("/v1/evaluations")["evaluations"])
 
@@ -192,9 +193,7 @@ class RewardClient:
             )
         return server
 
-    async def _outcomes(
-        self, server: RewardServer, items: list[dict[str, Any]]
-    ) -> list[Score[float]]:
+    async def _outcomes(self, server: RewardServer, items: list[Json]) -> list[Score[float]]:
         parts = _split_requests(items, self.batch)
         tasks = [asyncio.ensure_future(_ask_in_halves(server, part)) for part in parts]
         try:
@@ -215,11 +214,11 @@ class RewardClient:
         return outcomes
 
 
-def _split_requests(items: list[dict[str, Any]], size: int) -> list[list[dict[str, Any]]]:
+def _split_requests(items: list[Json], size: int) -> list[list[Json]]:
     """The items in requests of about `size`; completions of one prompt that follow one another stay
     together, so that a reward that compares them sees all of them.
     """
-    parts: list[list[dict[str, Any]]] = []
+    parts: list[list[Json]] = []
     for item in items:
         last = parts[-1] if parts else None
         if (
@@ -233,7 +232,7 @@ def _split_requests(items: list[dict[str, Any]], size: int) -> list[list[dict[st
     return parts
 
 
-def _asked_in(item: dict[str, Any]) -> Any:
+def _asked_in(item: Json) -> Any:
     """What an item answers; nothing in common with another one where it names no prompt."""
     try:
         return item.get("prompt") or split_turns(item["messages"])[0] or object()
@@ -241,7 +240,7 @@ def _asked_in(item: dict[str, Any]) -> Any:
         return object()
 
 
-async def _ask_in_halves(server: RewardServer, items: list[dict[str, Any]]) -> list[Score[float]]:
+async def _ask_in_halves(server: RewardServer, items: list[Json]) -> list[Score[float]]:
     try:
         return await server.ascore(items)
     except RMGalleryError as error:
@@ -268,7 +267,7 @@ def _split(target: str) -> tuple[str, str]:
     return kind, name
 
 
-def _item(prompt: Any, completion: Any, fields: dict[str, Any]) -> dict[str, Any]:
+def _item(prompt: Any, completion: Any, fields: Json) -> Json:
     given = {"prompt": prompt, "completion": completion, **fields}
     return {name: value for name, value in given.items() if value is not None}
 

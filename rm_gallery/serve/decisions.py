@@ -14,13 +14,14 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BaseModel, Field
 
 from rm_gallery.core.model.message import Decision
-from rm_gallery.core.score import Score
+from rm_gallery.core.model.transport import Json
 from rm_gallery.serve.formats import (
     MAX_ITEMS,
     Answered,
     Ask,
     Codec,
     Open,
+    Outcomes,
     Posted,
     Refused,
     Turn,
@@ -72,8 +73,8 @@ class SystemOneQuestion(Open):
     """
 
     type: Literal["noul", "choice", "score"]
-    instructions: str | list[Any] | dict[str, Any]
-    criteria: dict[str, Any] | list[Any] | None = None
+    instructions: str | list[Any] | Json
+    criteria: Json | list[Any] | None = None
 
 
 class SystemOneRequest(Open):
@@ -82,7 +83,7 @@ class SystemOneRequest(Open):
     """
 
     model: str
-    state: str | dict[str, Any] | list[Any]
+    state: str | Json | list[Any]
     questions: dict[str, SystemOneQuestion] = Field(min_length=1, max_length=MOST)
 
 
@@ -90,7 +91,7 @@ class DecisionsReply(BaseModel):
     """An answer per question, or that it is declined."""
 
     model: str
-    answers: list[dict[str, Any]] | dict[str, dict[str, Any]]
+    answers: list[Json] | dict[str, Json]
     usage: dict[str, int]
 
 
@@ -153,7 +154,7 @@ def _asks(questions: Questions, state: Any, posted: Posted) -> list[Ask]:
         n = len(asked.answers)
         if asked.kind != "predicate" and n < 2:
             raise invalid(f"{asked.where} has {n} answers; a {asked.kind} has two or more.")
-        criterion: dict[str, Any] = {"criterion": asked.instructions, "points": 1}
+        criterion: Json = {"criterion": asked.instructions, "points": 1}
         if asked.kind == "score":
             criterion["levels"] = [
                 {"label": text, "value": place / (n - 1)} for place, text in enumerate(asked.legend)
@@ -172,7 +173,7 @@ def _asks(questions: Questions, state: Any, posted: Posted) -> list[Ask]:
     return asks
 
 
-def _about(state: Any, row: dict[str, Any]) -> Ask:
+def _about(state: Any, row: Json) -> Ask:
     """A state as a completion: messages whose last assistant turn is judged, an object's `query`
     and `response`, or a text.
     """
@@ -228,7 +229,7 @@ def _decisions(
         yield asked, _decided(asked, own), next((e.reason for e in own if e.value is None), "")
 
 
-def _decided(asked: _Asked, outcomes: Sequence[Score[float]]) -> Decision | None:
+def _decided(asked: _Asked, outcomes: Outcomes) -> Decision | None:
     """How probable each answer is; None where one of them could not be judged."""
     shares = [min(1.0, max(0.0, each.value)) for each in outcomes if each.value is not None]
     if len(shares) < len(outcomes):
@@ -244,15 +245,15 @@ def _decided(asked: _Asked, outcomes: Sequence[Score[float]]) -> Decision | None
     return Decision({str(n): share for n, share in enumerate(shares)})
 
 
-def _decisions_reply(said: Answered, answers: Any) -> dict[str, Any]:
+def _decisions_reply(said: Answered, answers: Any) -> Json:
     usage = dict.fromkeys(("input_tokens", "output_tokens", "total_tokens"), 0)
     return {"model": said.body["model"], "answers": answers, "usage": usage}
 
 
-def _openai_reply(said: Answered) -> dict[str, Any]:
+def _openai_reply(said: Answered) -> Json:
     answers = []
     for asked, decision, why in _decisions(_openai, said):
-        answer: dict[str, Any] = {"type": asked.kind, "name": asked.name}
+        answer: Json = {"type": asked.kind, "name": asked.name}
         if decision is None:
             answer["refusal"] = why or "It cannot be judged."
         elif asked.kind == "predicate":
@@ -273,8 +274,8 @@ def _openai_reply(said: Answered) -> dict[str, Any]:
     return _decisions_reply(said, answers)
 
 
-def _systemone_reply(said: Answered) -> dict[str, Any]:
-    answers: dict[str, dict[str, Any]] = {}
+def _systemone_reply(said: Answered) -> Json:
+    answers: dict[str, Json] = {}
     for asked, decision, _ in _decisions(_systemone, said):
         if decision is None:
             continue
@@ -308,31 +309,21 @@ def _named(request: OpenaiDecisions | SystemOneRequest) -> str:
 
 
 FORMATS = (
-    Codec(
-        "decisions", "/v1/decisions",
+    Codec.of(
+        "decisions",
         lambda posted: _asks(_openai, conversation(posted.body["input"], "input"), posted),
-        _openai_reply, OpenaiDecisions, DecisionsReply,
-        {
-            "model": "default",
-            "input": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}],
-            "questions": [{"type": "predicate", "name": "right", "instructions": "Is the answer right?"}],
-        },
-        "Answer typed questions about an answer in the format of OpenAI's decisions.",
-        named=_named,
-        scaled=True,
+        _openai_reply,
+        OpenaiDecisions,
+        DecisionsReply,
+        _named,
     ),
-    Codec(
-        "systemone", "/v1/systemone",
+    Codec.of(
+        "systemone",
         lambda posted: _asks(_systemone, posted.body["state"], posted),
-        _systemone_reply, SystemOneRequest, DecisionsReply,
-        {
-            "model": "default",
-            "state": {"query": "What is 2 + 2?", "response": "4"},
-            "questions": {"right": {"type": "noul", "instructions": "Is the answer right?"}},
-        },
-        "Answer typed questions about an answer in the format of System One.",
-        named=_named,
-        scaled=True,
+        _systemone_reply,
+        SystemOneRequest,
+        DecisionsReply,
+        _named,
     ),
-)  # fmt: skip
+)
 """The formats; docs/serving-formats.md says of each who sends it, and what its fields are here."""

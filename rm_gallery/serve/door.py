@@ -16,23 +16,23 @@ from collections.abc import (
     Callable,
     Collection,
     Iterator,
-    Mapping,
     MutableMapping,
 )
 from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from time import monotonic, perf_counter
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
 
 import orjson
 from pydantic import Field
 
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.core.utils.file import deeper
 from rm_gallery.core.utils.models import Configured, unknown_name
 from rm_gallery.core.utils.shown import redact
-from rm_gallery.serve.formats import Codec, Refused, finite, invalid
+from rm_gallery.serve.formats import Codec, Refused, RequestHeaders, finite, invalid
 from rm_gallery.serve.formats import Scope as Access
 from rm_gallery.serve.handler import Handler
 from rm_gallery.serve.metrics import Metrics
@@ -111,8 +111,10 @@ class ServeSettings(Configured):
 
 
 T = TypeVar("T")
-Read = Callable[[], tuple[int, Any] | Awaitable[tuple[int, Any]]]
-"""What gives a status and a value, at once or once it is there."""
+Found: TypeAlias = tuple[int, Any]
+"""The status of a reply, and what it says."""
+Read = Callable[[], Found | Awaitable[Found]]
+"""What gives it, at once or once it is there."""
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 """Requests as ASGI has them."""
@@ -188,7 +190,7 @@ class RequestPipeline:
         metrics.in_flight += 1
         room = self.room()
 
-        async def found(headers: dict[bytes, bytes]) -> tuple[int, Any]:
+        async def found(headers: RequestHeaders) -> Found:
             token = self.admit(headers, "evaluate", scope)
             self._spend(token, 1)
             body = await self._body(headers, receive, room)
@@ -223,7 +225,7 @@ class RequestPipeline:
         `page`, HTML), or events of a stream.
         """
 
-        async def shown(headers: dict[bytes, bytes]) -> tuple[int, Any]:
+        async def shown(headers: RequestHeaders) -> Found:
             if access is not None:
                 self._spend(self.admit(headers, access, scope), 1)
             found = read()
@@ -233,7 +235,7 @@ class RequestPipeline:
 
     async def _reply(
         self,
-        found: Callable[[dict[bytes, bytes]], Awaitable[tuple[int, Any]]],
+        found: Callable[[RequestHeaders], Awaitable[Found]],
         path: str,
         scope: Scope,
         receive: Receive,
@@ -241,7 +243,7 @@ class RequestPipeline:
         page: bool = False,
     ) -> int:
         """Send what is found, or why nothing is; the status that was sent."""
-        headers: dict[bytes, bytes] = dict(scope["headers"])
+        headers: RequestHeaders = dict(scope["headers"])
         request_id = request_id_of(headers)
         more = CLOSE if self.closing else ()
         try:
@@ -270,7 +272,7 @@ class RequestPipeline:
         await refuse(send, failure, request_id, more)
         return failure.status
 
-    def admit(self, headers: dict[bytes, bytes], access: Access, scope: Scope) -> Token | None:
+    def admit(self, headers: RequestHeaders, access: Access, scope: Scope) -> Token | None:
         """Let a request in, with the token it came with; Refused when it may not do that, or not
         now.
         """
@@ -321,7 +323,7 @@ class RequestPipeline:
             what = f"The token's rate of {token.per_minute} completions a minute is used up."
             raise Refused(429, "rate_limited", what, retry_after=wait)
 
-    def deadline(self, headers: Mapping[bytes, bytes]) -> float:
+    def deadline(self, headers: RequestHeaders) -> float:
         """The seconds a request may take; Refused (400) for a header that does not fit."""
         given = headers.get(b"x-timeout-seconds")
         if given is None:
@@ -353,7 +355,7 @@ class RequestPipeline:
         finally:
             room.give_back()
 
-    async def _body(self, headers: dict[bytes, bytes], receive: Receive, room: Room) -> bytes:
+    async def _body(self, headers: RequestHeaders, receive: Receive, room: Room) -> bytes:
         """The body: the one place where a request's data are taken, and where they count.
 
         It takes up room as its bytes arrive, and what it only says it has takes none from others.
@@ -407,7 +409,7 @@ class RequestPipeline:
             finally:
                 timer.cancel()
 
-    async def _discard(self, headers: dict[bytes, bytes], receive: Receive) -> None:
+    async def _discard(self, headers: RequestHeaders, receive: Receive) -> None:
         """Read what is left of a body that is too large, for a while: who is cut off in the middle
         never reads the reply.
         """
@@ -506,11 +508,11 @@ async def _while_there(receive: Receive, work: Awaitable[T]) -> T:
             heard.cancel()
 
 
-def log_notes(scope: Scope) -> dict[str, Any]:
+def log_notes(scope: Scope) -> Json:
     """What is known of a request beside what its client says: its token's name and its completions,
     for the access log.
     """
-    notes: dict[str, Any] = scope.setdefault("rm_gallery", {})
+    notes: Json = scope.setdefault("rm_gallery", {})
     return notes
 
 
@@ -532,7 +534,7 @@ def parameters(scope: Scope, known: Collection[str]) -> dict[str, str]:
     return {**given, **path}
 
 
-def request_id_of(headers: dict[bytes, bytes]) -> bytes:
+def request_id_of(headers: RequestHeaders) -> bytes:
     """The id the client gave, where it is a plain one, else a new one."""
     given = headers.get(b"x-request-id")
     return given if given is not None and _ID.match(given) else secrets.token_hex(8).encode()

@@ -7,14 +7,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import RMGalleryError
+from rm_gallery.core.utils.file import read_file
 
 Scope = Literal["read", "evaluate", "deploy"]
+Spoken: TypeAlias = str | list[Json]
+"""A text, or messages."""
+Outcomes: TypeAlias = Sequence[Score[float]]
+"""Of completions, in their order."""
+RequestHeaders: TypeAlias = Mapping[bytes, bytes]
+"""Of a request as ASGI has them, by their names in small letters."""
 
 
 class Ask(NamedTuple):
@@ -24,15 +33,15 @@ class Ask(NamedTuple):
     `completion` apart, each a text or a list of messages.
     """
 
-    messages: list[dict[str, Any]] | None = None
-    prompt: str | list[dict[str, Any]] | None = None
-    completion: str | list[dict[str, Any]] | None = None
+    messages: list[Json] | None = None
+    prompt: Spoken | None = None
+    completion: Spoken | None = None
     reference: Any = None
     row: Mapping[str, Any] | None = None
     """What else is known, by the names of a data set's columns; keywords of a deployed evaluator.
     """
     id: str = ""
-    original_messages: list[dict[str, Any]] | None = None
+    original_messages: list[Json] | None = None
     """For deployed evaluators, where the format has it."""
     tools: list[Any] | None = None
     problem: str = ""
@@ -85,7 +94,7 @@ class Answered(NamedTuple):
     """A request and what came of it, for its reply."""
 
     asks: Sequence[Ask]
-    outcomes: Sequence[Score[float]]
+    outcomes: Outcomes
     """In the order of the asks."""
     scores: Sequence[Any]
     """Their values; where there is none, what the query says instead."""
@@ -130,6 +139,23 @@ class Codec:
     then refused.
     """
 
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        asks: Callable[[Posted], Sequence[Ask]],
+        reply: Callable[[Answered], Any],
+        request_model: type[BaseModel],
+        response_model: Any,
+        named: Callable[[Any], Any] = lambda request: None,
+    ) -> Codec:
+        """The format of which formats.yaml says all that is no function."""
+        facts = _FACTS[name]
+        query = {each: QUERY[each] for each in facts.get("query", ())}
+        functions = {"asks": asks, "reply": reply, "named": named}
+        models = {"request_model": request_model, "response_model": response_model}
+        return cls(name, **{**facts, **functions, **models, "query": query})
+
     def codecs(self) -> tuple[Codec, ...]:
         """The format at every place where it is mounted."""
         own = self.path.removeprefix("/v1")
@@ -152,7 +178,7 @@ class Codec:
             target = f"evaluator:{params['id']}"
         return target, [first._replace(kept=posted), *others]
 
-    def render(self, asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
+    def render(self, asks: Sequence[Ask], outcomes: Outcomes) -> tuple[int, Any]:
         """From the asks and their outcomes, in the same order, to HTTP status and body."""
         posted: Posted = asks[0].kept
         scores = [posted.instead if each.value is None else each.value for each in outcomes]
@@ -172,7 +198,7 @@ PLACES = (("", ""), ("_reward", "/v1/rewards/{name}"), ("_evaluation", "/v1/eval
 """
 
 
-def described(*ways: Mapping[str, Any]) -> dict[str, Any]:
+def described(*ways: Mapping[str, Any]) -> Json:
     """What a description adds to a model of which one of several ways has to be taken: fields by
     the schema they fit then.
     """
@@ -187,9 +213,9 @@ def described(*ways: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-NULL: dict[str, Any] = {"type": "null"}
-GIVEN: dict[str, Any] = {"not": NULL}
-SOME: dict[str, Any] = {"type": "array", "minItems": 1}
+NULL: Json = {"type": "null"}
+GIVEN: Json = {"not": NULL}
+SOME: Json = {"type": "array", "minItems": 1}
 """Schemas of a field that is left out, of one that is there, and of a list with something in it."""
 
 
@@ -203,22 +229,27 @@ class Turn(Open):
     """A message as chat models take it."""
 
     role: str
-    content: str | list[dict[str, Any]] | None = None
+    content: Spoken | None = None
     name: str | None = None
-    tool_calls: list[dict[str, Any]] | None = None
+    tool_calls: list[Json] | None = None
     tool_call_id: str | None = None
 
 
-ON_ERROR = {
+_FACTS: dict[str, Json] = read_file(Path(__file__).with_name("formats.yaml"))
+QUERY = {
     "on_error": (
         float,
         "The number to send where there is no score; without it such a request is refused.",
-    )
-}
-COLUMNS = {
+    ),
     "reference": (str, "The column that holds the reference answer."),
     "prompt": (str, "The column that holds the prompt, a text or messages."),
+    "components": (
+        str,
+        "Components to log, separated by commas; always the same for all completions.",
+    ),
+    "keys": (bool, "Whether to answer with an object of all components."),
 }
+"""Parameters that a format may have, by type and meaning."""
 
 
 def read(model: type[M], body: Any, where: str = "") -> M:
@@ -285,7 +316,7 @@ def finite(text: str | bytes) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _refuse_missing(scores: Sequence[float | None], outcomes: Sequence[Score[float]]) -> None:
+def _refuse_missing(scores: Sequence[float | None], outcomes: Outcomes) -> None:
     """Refused when there is no number to send: 503 where asking again may help, 504 after a
     deadline, 422 where there is nothing to judge by.
     """
@@ -302,9 +333,7 @@ def _refuse_missing(scores: Sequence[float | None], outcomes: Sequence[Score[flo
         )
 
 
-def missing_said(
-    outcomes: Sequence[Score[float]], missing: Sequence[int], place: int, what: str
-) -> str:
+def missing_said(outcomes: Outcomes, missing: Sequence[int], place: int, what: str) -> str:
     """How many of a request have no score, and why the one at a place has none."""
     one = outcomes[place]
     return (
@@ -349,7 +378,7 @@ REFERENCES = (
 PROMPTS = ("messages", "prompt")
 
 
-def conversation(value: Any, where: str) -> str | list[dict[str, Any]]:
+def conversation(value: Any, where: str) -> Spoken:
     """A prompt as text or messages; Refused for anything else."""
     if value is None or isinstance(value, str):
         return value or ""
@@ -390,15 +419,13 @@ class ScoreRequest(BaseModel):
         ),
     )
 
-    messages: list[dict[str, Any]] | None = None
-    prompt: str | list[dict[str, Any]] | None = None
-    completion: str | list[dict[str, Any]] | None = None
+    messages: list[Json] | None = None
+    prompt: Spoken | None = None
+    completion: Spoken | None = None
     reference: Any = Field(
         default=None, description="The reference answer, for rewards that read one."
     )
-    row: dict[str, Any] | None = Field(
-        default=None, description="What else is known, by column names."
-    )
+    row: Json | None = Field(default=None, description="What else is known, by column names.")
     id: str | None = Field(default=None, description="Given back in the reply.")
 
 
@@ -468,7 +495,7 @@ def ask_of(body: Any, where: str = "the body") -> Ask:
     )
 
 
-def turns(value: Any, where: str) -> list[dict[str, Any]]:
+def turns(value: Any, where: str) -> list[Json]:
     """A list of messages; Refused for anything else."""
     if type(value) is not list or not value:
         raise invalid(
@@ -505,27 +532,25 @@ def _item(item: Any, place: int) -> Ask:
         return Ask(problem=str(error), id=given if isinstance(given, str) else "")
 
 
-def reply_of(ask: Ask, scored: Score[float]) -> dict[str, Any]:
+def reply_of(ask: Ask, scored: Score[float]) -> Json:
     """An outcome as the server says it."""
     return {"id": ask.id or None, **scored.to_dict()}
 
 
-_EXAMPLE = {"prompt": "What is 2 + 2?", "completion": "4", "reference": "4"}
-
 NATIVE = (
-    Codec(
-        "reward", "/v1/rewards/{name}",
+    Codec.of(
+        "reward",
         lambda posted: [ask_of(posted.body)],
         lambda said: reply_of(said.asks[0], said.outcomes[0]),
-        ScoreRequest, ScoreReply, _EXAMPLE, "Score one completion with a reward.",
-        modelled=False, late=504,
+        ScoreRequest,
+        ScoreReply,
     ),
-    Codec(
-        "reward_batch", "/v1/rewards/{name}/batch",
+    Codec.of(
+        "reward_batch",
         lambda posted: _many(posted.body),
         lambda said: {"results": list(map(reply_of, said.asks, said.outcomes))},
-        BatchRequest, BatchReply, {"items": [_EXAMPLE]},
-        "Score many completions with a reward, with an outcome for each.",
-        modelled=False,
+        BatchRequest,
+        BatchReply,
     ),
-)  # fmt: skip
+)
+"""The server's own."""

@@ -22,6 +22,7 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import current_deadline
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.options import RunOptions, whole
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.reward.blame import SecondLook, suspected
 from rm_gallery.core.reward.judges import touched_by
 from rm_gallery.core.reward.reward import BaseReward
@@ -43,7 +44,7 @@ from rm_gallery.evaluation.pool import LIMITS
 from rm_gallery.evaluation.store import Store, StoreError, UnknownEvaluator
 from rm_gallery.integrations.scoring import scored_of
 from rm_gallery.serve.foreign import Allowed, content_only
-from rm_gallery.serve.formats import Ask, Refused
+from rm_gallery.serve.formats import Ask, Outcomes, Refused, Spoken
 from rm_gallery.serve.standing import StandingRun
 
 LATE = failed("deadline", "No result within the request's time.", "caller")
@@ -306,7 +307,7 @@ def sample_of(ask: Ask) -> DataSample:
     """The sample an ask is about; DataError where it cannot be told."""
     if ask.problem:
         raise DataError(ask.problem)
-    about: dict[str, Any] = {
+    about: Json = {
         "ground_truth": ask.reference,
         "tools": ask.tools,
         "row": ask.row,
@@ -416,7 +417,7 @@ class Handler:
             )
         return await self.evaluators.score(name, asks, seconds)
 
-    def shares(self, target: str, outcomes: Sequence[Score[float]]) -> list[Score[float]]:
+    def shares(self, target: str, outcomes: Outcomes) -> list[Score[float]]:
         """Outcomes whose scores are shares of their range, 1 being best; those of an evaluator are
         shares already.
 
@@ -502,9 +503,9 @@ class ServedEvaluators:
         self._live = LiveEvaluators(store, workers=workers, limits=limits, sandbox=sandbox)
         self._max_waiting = max_waiting
         self.waiting = Counter[str]()
-        self._listed: list[dict[str, Any]] = []
+        self._listed: list[Json] = []
         self._at = -LIST_SECONDS
-        self._listing: asyncio.Task[list[dict[str, Any]]] | None = None
+        self._listing: asyncio.Task[list[Json]] | None = None
         self._problem = ""
 
     async def deployed(self) -> Sequence[Mapping[str, Any]]:
@@ -517,14 +518,14 @@ class ServedEvaluators:
                 raise self._unreadable(error) from error
         return self._listed
 
-    def _start_listing(self) -> asyncio.Task[list[dict[str, Any]]]:
+    def _start_listing(self) -> asyncio.Task[list[Json]]:
         """The list that is being read, begun if it is not."""
         if self._listing is None:
             self._listing = asyncio.ensure_future(asyncio.to_thread(self._live.list))
             self._listing.add_done_callback(self._looked)
         return self._listing
 
-    def _looked(self, listing: asyncio.Task[list[dict[str, Any]]]) -> None:
+    def _looked(self, listing: asyncio.Task[list[Json]]) -> None:
         self._listing = None
         if not listing.cancelled() and listing.exception() is None:
             self._listed, self._at, self._problem = listing.result(), time.monotonic(), ""
@@ -589,7 +590,7 @@ class ServedEvaluators:
         )
 
 
-def payload_of(ask: Ask) -> dict[str, Any]:
+def payload_of(ask: Ask) -> Json:
     """What the function of an evaluator gets."""
     messages, original = ask.messages, ask.original_messages
     if messages is None:
@@ -602,7 +603,7 @@ def payload_of(ask: Ask) -> dict[str, Any]:
     return {"messages": messages, "ground_truth": ask.reference, **given}
 
 
-def _as_turns(content: str | list[dict[str, Any]] | None, speaker: str) -> list[dict[str, Any]]:
+def _as_turns(content: Spoken | None, speaker: str) -> list[Json]:
     if content is None:
         return []
     return [{"role": speaker, "content": content}] if isinstance(content, str) else content

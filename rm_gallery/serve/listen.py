@@ -22,6 +22,7 @@ from typing import Any
 from rm_gallery.core.engine.pool import describe_exit
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra, logger
 from rm_gallery.serve.door import (
+    Found,
     Read,
     Receive,
     RequestPipeline,
@@ -232,7 +233,7 @@ STATUS_SECONDS = 5
 """How long who asks for the status may take for a head, or be idle."""
 
 
-def health_reply(closing: bool, problems: Sequence[str]) -> tuple[int, Any]:
+def health_reply(closing: bool, problems: Sequence[str]) -> Found:
     """The reply of /health."""
     status = "closing" if closing else "unhealthy" if problems else "ok"
     return 200 if status == "ok" else 503, {"status": status, "problems": list(problems)}

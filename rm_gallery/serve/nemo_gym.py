@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from rm_gallery.core.model.transport import Json
 from rm_gallery.serve.formats import Open
 
 OF_ROLLOUT = re.compile(r"\A/ng-rollout/[^/]+(?=/)")
@@ -23,18 +24,18 @@ AGGREGATE_EXAMPLE = {"verify_responses": [{"_ng_task_index": 0, "reward": 1.0}]}
 class AggregateRequest(Open):
     """Replies of /verify, without the rollouts."""
 
-    verify_responses: list[dict[str, Any]]
+    verify_responses: list[Json]
 
 
 class AggregateReply(BaseModel):
     """Figures of each task, and of all rollouts."""
 
-    group_level_metrics: list[dict[str, Any]]
+    group_level_metrics: list[Json]
     agent_metrics: dict[str, float]
     key_metrics: dict[str, float]
 
 
-def aggregated(replies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def aggregated(replies: Sequence[Mapping[str, Any]]) -> Json:
     """Mean, lowest, highest and spread of reward and components, per task and over all rollouts.
 
     Args:

@@ -22,18 +22,22 @@ from rm_gallery._version import __version__
 from rm_gallery.core.data.load.readers import placed_rows
 from rm_gallery.core.data.schema import is_absent
 from rm_gallery.core.model.message import text_of
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, DataError, logger
 from rm_gallery.core.utils.identity import digest
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import redact
-from rm_gallery.serve.door import Receive, RequestPipeline, Room, Scope, dumped
+from rm_gallery.serve.door import Found, Receive, RequestPipeline, Room, Scope, dumped
 from rm_gallery.serve.formats import (
     PROMPTS,
     REFERENCES,
     Ask,
     Open,
+    Outcomes,
     Refused,
+    RequestHeaders,
+    Spoken,
     invalid,
     missing_said,
     read,
@@ -62,17 +66,17 @@ class OrsTask(NamedTuple):
 
     split: str
     number: int
-    prompt: str | list[dict[str, Any]]
+    prompt: Spoken
     reference: Any
     row: Mapping[str, Any]
 
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> Json:
         """What a client learns of it beside the prompt."""
         given = self.row.get("id")
         known = {"id": given} if isinstance(given, str | int) else {}
         return {"split": self.split, "index": self.number, **known}
 
-    def messages(self) -> list[dict[str, Any]]:
+    def messages(self) -> list[Json]:
         """The prompt as turns of text blocks."""
         turns = (
             [{"role": "user", "content": self.prompt}]
@@ -151,7 +155,7 @@ def _problem(prompt: Any) -> str:
     return ""
 
 
-def _block(text: str) -> dict[str, Any]:
+def _block(text: str) -> Json:
     return {"text": text, "detail": None, "type": "text"}
 
 
@@ -181,7 +185,7 @@ class OrsCreate(Open):
     """Begins a session: with the `task_spec` that was listed, or with split and index."""
 
     env_name: str | None = None
-    task_spec: dict[str, Any] | None = None
+    task_spec: Json | None = None
     split: str | None = None
     index: int | None = None
     toolset_name: str | None = None
@@ -191,7 +195,7 @@ class OrsToolCall(Open):
     """A call of the tool; `task_id` asks for the result of one that was begun."""
 
     name: str
-    input: dict[str, Any]
+    input: Json
     task_id: str | None = None
 
 
@@ -199,7 +203,7 @@ class OrsSaid(Open):
     """A turn of a candidate."""
 
     role: str
-    blocks: list[dict[str, Any]]
+    blocks: list[Json]
 
 
 class OrsCandidate(Open):
@@ -221,7 +225,7 @@ class OrsGroup(Open):
 class _OrsRequest(NamedTuple):
     """What one request says."""
 
-    headers: Mapping[bytes, bytes]
+    headers: RequestHeaders
     env: str
     """The environment its path names; empty for none."""
     body: Any
@@ -287,11 +291,11 @@ class OrsEnvironments:
     async def answer(self, route: OrsRoute, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
 
-        async def found() -> tuple[int, Any]:
+        async def found() -> Found:
             body = None
             if route.body is not None:
                 body = read(route.body, await self.door.body(scope, receive))
-            headers: dict[bytes, bytes] = dict(scope["headers"])
+            headers: RequestHeaders = dict(scope["headers"])
             env = scope["path_params"].get("env", "")
             said = route.answer(self, _OrsRequest(headers, env, body))
             return 200, await said if isinstance(said, Awaitable) else said
@@ -300,7 +304,7 @@ class OrsEnvironments:
 
     # what there is
 
-    def splits(self, asked: _OrsRequest) -> list[dict[str, Any]]:
+    def splits(self, asked: _OrsRequest) -> list[Json]:
         """The splits of the tasks."""
         self._env(asked)
         return [
@@ -320,17 +324,17 @@ class OrsEnvironments:
             raise invalid(f"index is {index}; the split {split:.80} has {len(tasks)} tasks.")
         return tasks[index]
 
-    def get_tasks(self, asked: _OrsRequest, within: slice = slice(None)) -> dict[str, Any]:
+    def get_tasks(self, asked: _OrsRequest, within: slice = slice(None)) -> Json:
         """The tasks of a split, or of a slice of it."""
         listed = self._split(asked.body.split)[within]
         return {"tasks": [task.spec() for task in listed], "env_name": self._env(asked)}
 
-    def get_task(self, asked: _OrsRequest) -> dict[str, Any]:
+    def get_task(self, asked: _OrsRequest) -> Json:
         """One task."""
         task = self._task(asked.body.split, asked.body.index)
         return {"task": task.spec(), "env_name": self._env(asked)}
 
-    def tools(self, asked: _OrsRequest) -> dict[str, Any]:
+    def tools(self, asked: _OrsRequest) -> Json:
         """The tool."""
         env = self._env(asked)
         text = {"type": "string", "description": "The whole answer."}
@@ -345,7 +349,7 @@ class OrsEnvironments:
 
     # a rollout
 
-    def create(self, asked: _OrsRequest) -> dict[str, Any]:
+    def create(self, asked: _OrsRequest) -> Json:
         """Begin a session."""
         sid, body = self._sid(asked), asked.body
         spec = body.task_spec if body.task_spec is not None else vars(body)
@@ -371,23 +375,23 @@ class OrsEnvironments:
         self._sessions[sid] = OrsSession(env, task, now, room)
         return {"sid": sid}
 
-    def ping(self, asked: _OrsRequest) -> dict[str, Any]:
+    def ping(self, asked: _OrsRequest) -> Json:
         """Keep a session."""
         self._session(asked)
         return {"status": "ok"}
 
-    def delete(self, asked: _OrsRequest) -> dict[str, Any]:
+    def delete(self, asked: _OrsRequest) -> Json:
         """End a session."""
         sid = self._sid(asked)
         self._drop(sid)
         return {"sid": sid}
 
-    def prompt(self, asked: _OrsRequest) -> list[dict[str, Any]]:
+    def prompt(self, asked: _OrsRequest) -> list[Json]:
         """What the session's task asks."""
         turns = self._session(asked).task.messages()
         return [block for turn in turns for block in turn["blocks"]]
 
-    def messages(self, asked: _OrsRequest) -> list[dict[str, Any]]:
+    def messages(self, asked: _OrsRequest) -> list[Json]:
         """The same as turns."""
         return [{**turn, "detail": None} for turn in self._session(asked).task.messages()]
 
@@ -426,8 +430,8 @@ class OrsEnvironments:
         session: OrsSession,
         kind: Literal["answer", "group"],
         answers: Sequence[str],
-        headers: Mapping[bytes, bytes],
-        reply: Callable[[Sequence[Score[float]]], dict[str, Any]],
+        headers: RequestHeaders,
+        reply: Callable[[Outcomes], Json],
     ) -> AsyncIterator[bytes]:
         """The stream of a judgement, which is begun unless there is one of the same answers.
 
@@ -552,14 +556,14 @@ async def _told(said: bytes, kind: str = "end") -> AsyncIterator[bytes]:
     yield _event(kind, said)
 
 
-def _output(outcomes: Sequence[Score[float]]) -> dict[str, Any]:
+def _output(outcomes: Outcomes) -> Json:
     """What the tool returns for an answer."""
     [outcome] = outcomes
     said = {**_rewarded(outcome), "blocks": [_block("The answer is taken.")], "finished": True}
     return {"ok": True, "output": said}
 
 
-def _group(outcomes: Sequence[Score[float]]) -> dict[str, Any]:
+def _group(outcomes: Outcomes) -> Json:
     """What is said of a group; Refused where one has no score, for which it has no word."""
     missing = [place for place, each in enumerate(outcomes) if each.value is None]
     if missing:
@@ -567,7 +571,7 @@ def _group(outcomes: Sequence[Score[float]]) -> dict[str, Any]:
     return {"scores": list(map(_rewarded, outcomes))}
 
 
-def _rewarded(outcome: Score[float]) -> dict[str, Any]:
+def _rewarded(outcome: Score[float]) -> Json:
     said = outcome.to_dict()
     # a client reads lines of at most 128 KB
     return {"metadata": {**said, "message": said["message"][:2000]}, "reward": outcome.value}

@@ -16,14 +16,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import orjson
 
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.core.utils.file import FileLock, as_json, write_whole
 from rm_gallery.core.utils.models import unknown_name
-from rm_gallery.serve.formats import Refused, Scope
+from rm_gallery.serve.formats import Refused, RequestHeaders, Scope
 
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 LOOK_SECONDS = 1.0
@@ -86,7 +87,7 @@ class TokenFile:
     def __len__(self) -> int:
         return len(self._known)
 
-    def authorize(self, headers: dict[bytes, bytes], scope: Scope) -> Token:
+    def authorize(self, headers: RequestHeaders, scope: Scope) -> Token:
         """The token of a request.
 
         Raises:
@@ -127,7 +128,7 @@ class TokenFile:
         self._known = tokens
 
 
-def given_token(headers: dict[bytes, bytes]) -> str | None:
+def given_token(headers: RequestHeaders) -> str | None:
     """The token a request came with, as a bearer or in X-Api-Key."""
     bearer = headers.get(b"authorization")
     if bearer is not None and bearer[:7].lower() == b"bearer ":
@@ -152,7 +153,7 @@ def read_tokens(path: Path) -> dict[str, Token]:
         raise ConfigError(f"{path} is no tokens file: {type(error).__name__}: {error}") from error
 
 
-def _token(entry: dict[str, Any]) -> Token:
+def _token(entry: Json) -> Token:
     unknown = set(entry["scopes"]) - set(SCOPES)
     if unknown:
         raise ConfigError(unknown_name("scope", min(unknown), SCOPES))
@@ -173,7 +174,7 @@ def _token(entry: dict[str, Any]) -> Token:
     )
 
 
-def _entry(token: Token) -> dict[str, Any]:
+def _entry(token: Token) -> Json:
     """A token as the file holds it."""
     kept = {
         "id": token.id,

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter
 
 from rm_gallery.core.data.load.rollouts import LAYOUTS
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.rm.environments import VERDICT
@@ -21,7 +22,6 @@ from rm_gallery.serve.formats import (
     GIVEN,
     MAX_ITEMS,
     NULL,
-    ON_ERROR,
     Answered,
     Ask,
     Codec,
@@ -48,7 +48,7 @@ class EvaluateRequest(Open):
     ground_truth: Any = Field(default=None, description="The reference, of any type.")
     original_messages: list[Turn] | None = None
     tools: list[Any] | None = None
-    kwargs: dict[str, Any] | None = None
+    kwargs: Json | None = None
 
 
 class MetricReply(BaseModel):
@@ -68,7 +68,7 @@ class EvaluateReply(BaseModel):
     is_score_valid: bool
     reason: str | None
     metrics: dict[str, MetricReply]
-    step_outputs: list[dict[str, Any]] | None
+    step_outputs: list[Json] | None
     error: str | None
 
 
@@ -102,7 +102,7 @@ def _conversation_asks(posted: Posted) -> list[Ask]:
     return asks
 
 
-def _evaluate_result(outcome: Score[float]) -> dict[str, Any]:
+def _evaluate_result(outcome: Score[float]) -> Json:
     """An outcome as an EvaluateResult; a result without a valid score has no number that could be
     taken for one.
     """
@@ -129,15 +129,6 @@ def _evaluate_result(outcome: Score[float]) -> dict[str, Any]:
 
 _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
-
-_EXAMPLE = {
-    "messages": [
-        {"role": "user", "content": "What is 2 + 2?"},
-        {"role": "assistant", "content": "4"},
-    ],
-    "ground_truth": "4",
-    "kwargs": {"strict": True},
-}
 
 # -- OpenRLHF --------------------------------------------------------------------------------------
 
@@ -173,7 +164,7 @@ def _openrlhf(posted: Posted) -> list[Ask]:
     return asks
 
 
-def _openrlhf_reply(said: Answered) -> dict[str, Any]:
+def _openrlhf_reply(said: Answered) -> Json:
     # OpenRLHF takes the keys of its first sample for those of all, and asks for one sample at a
     # time
     logs = {
@@ -197,7 +188,7 @@ class RemoteRmRequest(Open):
     prompt: str | list[Turn] = ""
     response: str
     label: Any = None
-    metadata: dict[str, Any] | None = None
+    metadata: Json | None = None
 
 
 class RemoteRmReply(RootModel[float | dict[str, float]]):
@@ -339,7 +330,7 @@ def _texts(given: str | list[str]) -> list[str]:
     return [given] if isinstance(given, str) else given
 
 
-def _pooled(what: str, said: Answered, entry: Callable[[float], dict[str, Any]]) -> dict[str, Any]:
+def _pooled(what: str, said: Answered, entry: Callable[[float], Json]) -> Json:
     """The scores in the frame of vLLM's replies, each as an entry of its kind."""
     return {
         "id": f"{what}-{uuid.uuid4().hex}",
@@ -359,8 +350,8 @@ class VerifyRequest(Open):
     OpenAI's responses; further fields are those of the task's row.
     """
 
-    responses_create_params: dict[str, Any]
-    response: dict[str, Any]
+    responses_create_params: Json
+    response: Json
 
 
 class VerifyReply(Open):
@@ -392,10 +383,10 @@ def _verify(posted: Posted) -> list[Ask]:
     ]
 
 
-def _verify_reply(said: Answered) -> dict[str, Any]:
+def _verify_reply(said: Answered) -> Json:
     [outcome] = said.outcomes
     missing = outcome.value is None
-    verdict: dict[str, Any] = {
+    verdict: Json = {
         "reward": outcome.value or 0.0,
         "reward_components": {} if missing else dict(outcome.components),
         "mask_sample": missing,
@@ -407,89 +398,46 @@ def _verify_reply(said: Answered) -> dict[str, Any]:
     return {**_without_verdict(said.body), **verdict}
 
 
-def _without_verdict(rollout: Mapping[str, Any]) -> dict[str, Any]:
+def _without_verdict(rollout: Mapping[str, Any]) -> Json:
     """A rollout without what was made of it before."""
     return {name: value for name, value in rollout.items() if name not in VERDICT}
 
 
 FORMATS = (
-    Codec(
-        "evaluate", "/evaluate",
+    Codec.of(
+        "evaluate",
         lambda posted: [_conversation_ask(posted.body)],
         lambda said: _evaluate_result(said.outcomes[0]),
-        EvaluateRequest, EvaluateReply, _EXAMPLE,
-        "Score one conversation in reward-kit's format.",
-        places=(
-            ("evaluate", "/evaluate"),
-            ("evaluate_as_reward", "/reward"),
-            ("evaluation", "/v1/evaluations/{id}"),
-            ("evaluate_evaluation", "/v1/evaluations/{id}/evaluate"),
-            ("evaluate_reward", "/v1/rewards/{name}/evaluate"),
-        ),
-        target="evaluator:",
-        modelled=False,
-        late=504,
+        EvaluateRequest,
+        EvaluateReply,
     ),
-    Codec(
-        "evaluate_batch", "/evaluate/batch",
+    Codec.of(
+        "evaluate_batch",
         _conversation_asks,
         lambda said: list(map(_evaluate_result, said.outcomes)),
-        EvaluateBatch, list[EvaluateReply], [_EXAMPLE],
-        "Score many conversations in reward-kit's format, with a result for each.",
-        places=(
-            ("evaluate_batch", "/evaluate/batch"),
-            ("evaluation_batch", "/v1/evaluations/{id}/batch"),
-            ("evaluate_reward_batch", "/v1/rewards/{name}/evaluate/batch"),
-        ),
-        target="evaluator:",
-        modelled=False,
+        EvaluateBatch,
+        list[EvaluateReply],
     ),
-    Codec(
-        "openrlhf", "/get_reward", _openrlhf, _openrlhf_reply, OpenrlhfRequest, OpenrlhfReply,
-        {"query": ["What is 2 + 2?4</s>"], "prompts": ["What is 2 + 2?"], "labels": ["4"]},
-        "Score completions in OpenRLHF's format.",
-        {**ON_ERROR, "components": (str, "Components to log, separated by commas; always the same for all completions.")},
-        numeric=True,
-    ),
-    Codec(
-        "remote_rm", "/rm", _remote_rm, _remote_rm_reply, RemoteRmRequest, RemoteRmReply,
-        {"prompt": "What is 2 + 2?", "response": "4", "label": "4"},
-        "Score one completion in the format of slime's and miles' remote_rm.",
-        {**ON_ERROR, "keys": (bool, "Whether to answer with an object of all components.")},
-        numeric=True,
-    ),
-    Codec(
-        "nemo_gym", "/verify", _verify, _verify_reply, VerifyRequest, VerifyReply,
-        {
-            "responses_create_params": {"input": "What is 2 + 2?"},
-            "response": {"output": [{"type": "message", "role": "assistant", "content": "4"}]},
-            "expected_answer": "4",
-        },
-        "Score one rollout in the format of NeMo-Gym's /verify.",
-    ),
-    Codec(
-        "vllm_score", "/score",
+    Codec.of("openrlhf", _openrlhf, _openrlhf_reply, OpenrlhfRequest, OpenrlhfReply),
+    Codec.of("remote_rm", _remote_rm, _remote_rm_reply, RemoteRmRequest, RemoteRmReply),
+    Codec.of("nemo_gym", _verify, _verify_reply, VerifyRequest, VerifyReply),
+    Codec.of(
+        "vllm_score",
         _vllm_score,
         lambda said: _pooled("score", said, lambda score: {"object": "score", "score": score}),
-        VllmScoreRequest, VllmScoreReply,
-        {"text_1": "What is 2 + 2?", "text_2": ["4", "5"]},
-        "Score pairs of prompt and answer in the format of vLLM's /score.",
-        ON_ERROR,
-        named=lambda request: request.model,
-        numeric=True,
+        VllmScoreRequest,
+        VllmScoreReply,
+        lambda request: request.model,
     ),
-    Codec(
-        "vllm_classify", "/classify",
+    Codec.of(
+        "vllm_classify",
         _vllm_classify,
         lambda said: _pooled(
             "classify", said, lambda score: {"label": None, "probs": [score], "num_classes": 1}
         ),
-        VllmClassifyRequest, VllmClassifyReply,
-        {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]},
-        "Score texts or a conversation in the format of vLLM's /classify.",
-        ON_ERROR,
-        named=lambda request: request.model,
-        numeric=True,
+        VllmClassifyRequest,
+        VllmClassifyReply,
+        lambda request: request.model,
     ),
-)  # fmt: skip
+)
 """The formats; docs/serving-formats.md says of each who sends it, and what its fields are here."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, quote
 
 from rm_gallery._version import __version__
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra, RMGalleryError
@@ -177,11 +178,11 @@ class ViewedRuns:
         with open_below(self._roots[name], self.cards[name]) as file:
             return file.read()
 
-    def listed(self) -> Iterator[dict[str, Any]]:
+    def listed(self) -> Iterator[Json]:
         """What the list says of each run; one that cannot be read says why."""
         self.look()
         for name, folder in sorted(self.runs.items(), key=lambda item: str(item[1])):
-            known: dict[str, Any] = {"name": name, "folder": str(folder)}
+            known: Json = {"name": name, "folder": str(folder)}
             try:
                 run = open_run(folder, self._roots[name])
                 if run.finished:  # its figures are there, and its rows need not be read

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.stats import Bools, Floats, Integers, np
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import from_line, opened_file
@@ -220,5 +221,5 @@ class RunIndex:
             start, length = self._columns["start"][place], self._columns["length"][place]
         with opened_file(self.path, self._root) as file:
             file.seek(start)
-            record: dict[str, Any] | None = from_line(file.read(length))
+            record: Json | None = from_line(file.read(length))
         return None if record is None else SampleRow.from_record(record)

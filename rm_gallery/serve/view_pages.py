@@ -17,6 +17,7 @@ import jinja2
 from rapidfuzz.distance import Indel
 
 from rm_gallery.core.engine.folder import read_trace
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.stats import Integers, np
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.shown import cut, ended, show, visible
@@ -156,7 +157,7 @@ def so_far(index: RunIndex) -> Summary:
     return summary
 
 
-def about_run(run: OpenRun, index: RunIndex) -> dict[str, Any]:
+def about_run(run: OpenRun, index: RunIndex) -> Json:
     """The figures of a run: headline, interval, bounds, missing by cause, subsets, what was spent."""
     summary = Summary() if run.report else so_far(index)
     figures = figures_of(run, summary)
@@ -188,7 +189,7 @@ def about_run(run: OpenRun, index: RunIndex) -> dict[str, Any]:
     }
 
 
-def rows_of(index: RunIndex, asked: Mapping[str, str]) -> dict[str, Any]:
+def rows_of(index: RunIndex, asked: Mapping[str, str]) -> Json:
     """A page of rows that fit what is asked for."""
     wanted, page = wanted_of(asked)
     places = index.chosen(wanted)
@@ -218,7 +219,7 @@ def rows_of(index: RunIndex, asked: Mapping[str, str]) -> dict[str, Any]:
 # -- one row ---------------------------------------------------------------------------------------
 
 
-def about_row(run: OpenRun, row: SampleRow) -> dict[str, Any]:
+def about_row(run: OpenRun, row: SampleRow) -> Json:
     """The whole chain of a row: prompt, answers, what the judge was asked and replied, what was
     read, score and credit.
     """
@@ -240,9 +241,7 @@ def about_row(run: OpenRun, row: SampleRow) -> dict[str, Any]:
 # -- two runs --------------------------------------------------------------------------------------
 
 
-def about_two(
-    first: tuple[OpenRun, RunIndex], second: tuple[OpenRun, RunIndex], page: int
-) -> dict[str, Any]:
+def about_two(first: tuple[OpenRun, RunIndex], second: tuple[OpenRun, RunIndex], page: int) -> Json:
     """The difference of two runs, and the rows of both, those first whose credit (else score)
     differs most.
     """

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
 
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.stats import Floats, np
 from rm_gallery.core.stats.agreement import cohen_kappa_estimate
 from rm_gallery.core.stats.corrected import Corrected, corrected_mean
@@ -101,7 +101,7 @@ class ReviewQueue:
                 stands.append(RowLabel(place, entry.get("label")))
         return labels
 
-    def _place_of(self, entry: dict[str, Any]) -> int | None:
+    def _place_of(self, entry: Json) -> int | None:
         """Where the row stands now: rows that are equal share a key, and a run that was continued
         may have another order.
         """
@@ -205,7 +205,7 @@ class ReviewQueue:
             labels[one.place] = np.nan if one.label is None else one.label
         return corrected_mean(self.judged(), labels, clusters=self._index.clusters)
 
-    def agreements(self, annotator: str) -> Iterator[dict[str, Any]]:
+    def agreements(self, annotator: str) -> Iterator[Json]:
         """Cohen's kappa of this annotator with each other one, over the rows that both labelled."""
         labels = {
             name: {one.place: one.label for one in stands} for name, stands in self.labels().items()
