@@ -7,7 +7,7 @@ of its range is the probability of yes, and the place on the levels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -107,7 +107,7 @@ class _Asked(NamedTuple):
     """What is weighed for each answer."""
 
 
-def _openai(body: Mapping[str, Any]) -> Iterator[_Asked]:
+def _openai(body: Json) -> Iterator[_Asked]:
     for place, question in enumerate(body["questions"]):
         options = [(one["value"], one) for one in question.get("choices") or ()]
         options = options or [(one["label"], one) for one in question.get("levels") or ()]
@@ -121,7 +121,7 @@ def _openai(body: Mapping[str, Any]) -> Iterator[_Asked]:
         )
 
 
-def _systemone(body: Mapping[str, Any]) -> Iterator[_Asked]:
+def _systemone(body: Json) -> Iterator[_Asked]:
     for name, question in body["questions"].items():
         sides, kind, where = question.get("criteria"), question["type"], f"questions.{name:.60}"
         instructions = json_text(question["instructions"])
@@ -144,7 +144,7 @@ def _explained(answer: Any, description: str | None) -> str:
     return ": ".join(filter(None, (json_text(answer), description)))
 
 
-Questions = Callable[[Mapping[str, Any]], Iterator[_Asked]]
+Questions = Callable[[Json], Iterator[_Asked]]
 
 
 def _asks(questions: Questions, state: Any, posted: Posted) -> list[Ask]:
@@ -199,7 +199,7 @@ def _about(state: Any, row: Json) -> Ask:
 _PROMPTS = ("query", "prompt", "question", "input")
 
 
-def _first_of(state: Mapping[str, Any], names: Sequence[str]) -> Any:
+def _first_of(state: Json, names: Sequence[str]) -> Any:
     return next((state[name] for name in names if state.get(name)), None)
 
 

@@ -20,6 +20,8 @@ from rm_gallery.core.utils.file import read_file
 Scope = Literal["read", "evaluate", "deploy"]
 Spoken: TypeAlias = str | list[Json]
 """A text, or messages."""
+Row: TypeAlias = Mapping[str, Any]
+"""What is known, by the names of a data set's columns."""
 Outcomes: TypeAlias = Sequence[Score[float]]
 """Of completions, in their order."""
 RequestHeaders: TypeAlias = Mapping[bytes, bytes]
@@ -37,7 +39,7 @@ class Ask(NamedTuple):
     prompt: Spoken | None = None
     completion: Spoken | None = None
     reference: Any = None
-    row: Mapping[str, Any] | None = None
+    row: Row | None = None
     """What else is known, by the names of a data set's columns; keywords of a deployed evaluator.
     """
     id: str = ""
@@ -198,7 +200,7 @@ PLACES = (("", ""), ("_reward", "/v1/rewards/{name}"), ("_evaluation", "/v1/eval
 """
 
 
-def described(*ways: Mapping[str, Any]) -> Json:
+def described(*ways: Json) -> Json:
     """What a description adds to a model of which one of several ways has to be taken: fields by
     the schema they fit then.
     """
@@ -353,7 +355,7 @@ def _status_of(outcome: Score[float]) -> int:
     return 422 if fixed or outcome.status != "failed" else late_or_unavailable(outcome)
 
 
-def column(row: Mapping[str, Any], params: Params, field: str, usual: Sequence[str]) -> Any:
+def column(row: Row, params: Params, field: str, usual: Sequence[str]) -> Any:
     """The value for `field`: of the column that the query names, else of the first usual one that
     the row has, else None.
     """

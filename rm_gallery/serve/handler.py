@@ -321,7 +321,7 @@ def sample_of(ask: Ask) -> DataSample:
 class Evaluators(Protocol):
     """Deployed evaluators, by id."""
 
-    async def deployed(self) -> Sequence[Mapping[str, Any]]:
+    async def deployed(self) -> Sequence[Json]:
         """What is deployed now."""
 
     async def score(
@@ -508,7 +508,7 @@ class ServedEvaluators:
         self._listing: asyncio.Task[list[Json]] | None = None
         self._problem = ""
 
-    async def deployed(self) -> Sequence[Mapping[str, Any]]:
+    async def deployed(self) -> Sequence[Json]:
         """What is deployed, at most a second old; Refused (503) while the store cannot be read."""
         if time.monotonic() - self._at >= LIST_SECONDS:
             # whoever comes meanwhile waits for the same list: an older one may name another target

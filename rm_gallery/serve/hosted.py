@@ -7,7 +7,6 @@ grader_run_response.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, RootModel
@@ -25,6 +24,7 @@ from rm_gallery.serve.formats import (
     Codec,
     Open,
     Posted,
+    Row,
     Turn,
     column,
     conversation,
@@ -96,7 +96,7 @@ def _google(posted: Posted) -> list[Ask]:
     return [ask]
 
 
-def _of_row(posted: Posted, row: Mapping[str, Any], **fields: Any) -> Ask:
+def _of_row(posted: Posted, row: Row, **fields: Any) -> Ask:
     """An ask with its row's reference, and where the format has it there, with its prompt."""
     return Ask(row=row, reference=column(row, posted.params, "reference", REFERENCES), **fields)
 
@@ -137,7 +137,7 @@ def _google_turns(content: GoogleContent) -> list[Json]:
     return tool_turns if tool_turns and not texts and not calls else [turn, *tool_turns]
 
 
-def _call_of_openai(call: Mapping[str, Any]) -> Json:
+def _call_of_openai(call: Json) -> Json:
     arguments = call.get("args")
     function = {
         "name": json_text(call.get("name")),
@@ -229,6 +229,10 @@ class AwsReplyItem(BaseModel):
     id: str
     aggregate_reward_score: float
     metrics_list: list[AwsMetric]
+
+
+class AwsReply(RootModel[list[AwsReplyItem]]):
+    """One entry per rollout, in the order they came."""
 
 
 def _aws(posted: Posted) -> list[Ask]:
@@ -345,7 +349,7 @@ def _openai_reply(said: Answered) -> Json:
 FORMATS = (
     Codec.of("google", _google, _google_reply, GoogleRequest, GoogleReply),
     Codec.of("azure", _azure, lambda said: {"score": said.scores[0]}, AzureRequest, AzureReply),
-    Codec.of("aws", _aws, _aws_reply, AwsRequest, list[AwsReplyItem]),
+    Codec.of("aws", _aws, _aws_reply, AwsRequest, AwsReply),
     Codec.of(
         "openai_run",
         lambda posted: _of_item(posted, completion=posted.request.model_sample),

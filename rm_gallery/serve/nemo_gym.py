@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from rm_gallery.core.model.transport import Json
-from rm_gallery.serve.formats import Open
+from rm_gallery.serve.formats import Open, Row
 
 OF_ROLLOUT = re.compile(r"\A/ng-rollout/[^/]+(?=/)")
 """What its client puts before a path where it observes rollouts."""
@@ -35,7 +35,7 @@ class AggregateReply(BaseModel):
     key_metrics: dict[str, float]
 
 
-def aggregated(replies: Sequence[Mapping[str, Any]]) -> Json:
+def aggregated(replies: Sequence[Row]) -> Json:
     """Mean, lowest, highest and spread of reward and components, per task and over all rollouts.
 
     Args:
@@ -51,7 +51,7 @@ def aggregated(replies: Sequence[Mapping[str, Any]]) -> Json:
         {'mean/reward': 1.0}
     """
     known = [row for row in replies if not row.get("mask_sample") and _is_number(row.get("reward"))]
-    tasks: dict[Any, list[Mapping[str, Any]]] = {}
+    tasks: dict[Any, list[Row]] = {}
     for row in known:
         tasks.setdefault(str(row.get("_ng_task_index")), []).append(row)
     groups = [
@@ -63,7 +63,7 @@ def aggregated(replies: Sequence[Mapping[str, Any]]) -> Json:
     return {"group_level_metrics": groups, "agent_metrics": every, "key_metrics": key}
 
 
-def _metrics_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def _metrics_of(rows: Sequence[Row]) -> dict[str, float]:
     columns: dict[str, list[float]] = {}
     for row in rows:
         parts = row.get("reward_components")

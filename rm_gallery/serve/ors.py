@@ -37,6 +37,7 @@ from rm_gallery.serve.formats import (
     Outcomes,
     Refused,
     RequestHeaders,
+    Row,
     Spoken,
     invalid,
     missing_said,
@@ -68,7 +69,7 @@ class OrsTask(NamedTuple):
     number: int
     prompt: Spoken
     reference: Any
-    row: Mapping[str, Any]
+    row: Row
 
     def spec(self) -> Json:
         """What a client learns of it beside the prompt."""
@@ -132,7 +133,7 @@ def read_tasks(path: str | Path) -> dict[str, list[OrsTask]]:
     return tasks
 
 
-def _first(row: Mapping[str, Any], names: Sequence[str]) -> Any:
+def _first(row: Row, names: Sequence[str]) -> Any:
     return next((row[name] for name in names if not is_absent(row.get(name))), None)
 
 

@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -22,7 +22,7 @@ import orjson
 
 from rm_gallery.core.model.transport import Json
 from rm_gallery.core.utils.errors import ConfigError, logger
-from rm_gallery.core.utils.file import FileLock, as_json, write_whole
+from rm_gallery.core.utils.file import FileLock, as_json, replacing
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.serve.formats import Refused, RequestHeaders, Scope
 
@@ -194,17 +194,15 @@ def create_token(
     secret = secrets.token_urlsafe(32)
     made = datetime.now(timezone.utc).isoformat(timespec="seconds")
     digest = hashlib.sha256(secret.encode()).digest()
-    token = _token(
-        _entry(Token(secrets.token_hex(6), name, digest, frozenset(scopes), per_minute, made))
-    )
-    with _locked(path):
-        tokens = read_tokens(path) if path.exists() else {}
-        if any(known.name == name for known in tokens.values()):
+    token = Token(secrets.token_hex(6), name, digest, frozenset(scopes), per_minute, made)
+    _token(_entry(token))
+    with _changing(path) as tokens:
+        if any(known.name == name for known in tokens):
             raise ConfigError(
                 f"there is a token named {name!r:.60} already; give another name, or revoke it "
                 f"first."
             )
-        _write_tokens(path, [*tokens.values(), token])
+        tokens.append(token)
     return f"rmg_{token.id}_{secret}"
 
 
@@ -212,48 +210,40 @@ def revoke_token(path: Path, name: str) -> None:
     """Remove a token by name or id; ConfigError when there is none."""
     if not path.exists():
         read_tokens(path)  # says so, and leaves no lock behind
-    with _locked(path):
-        tokens = read_tokens(path)
-        kept = [token for token in tokens.values() if name not in (token.id, token.name)]
+    with _changing(path) as tokens:
+        kept = [token for token in tokens if name not in (token.id, token.name)]
         if len(kept) == len(tokens):
-            raise ConfigError(
-                unknown_name("token", name, [token.name for token in tokens.values()])
-            )
-        _write_tokens(path, kept)
+            raise ConfigError(unknown_name("token", name, [token.name for token in tokens]))
+        tokens[:] = kept
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Read and write the file as one step: of two changes at once neither undoes the other."""
+def _changing(path: Path) -> Iterator[list[Token]]:
+    """The tokens of a file; what the block leaves of them is written, for the owner of the file
+    alone. Of two changes at once neither undoes the other.
+    """
     lock = FileLock(path.with_name(f"{path.name}.lock"))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        free = lock.acquire(timeout=10.0)
+        if not lock.acquire(timeout=10.0):
+            raise ConfigError(
+                f"the tokens file {path} is being changed by {lock.owner()}; try again."
+            )
+        try:
+            tokens = list(read_tokens(path).values()) if path.exists() else []
+            yield tokens
+            with replacing(path) as file:
+                if os.name != "nt":
+                    os.fchmod(file.fileno(), 0o600)
+                file.write(as_json({"tokens": list(map(_entry, tokens))}))
+        finally:
+            lock.release()
     except OSError as error:
         raise ConfigError(f"the tokens file {path} cannot be written: {error.strerror}") from error
-    if not free:
-        raise ConfigError(f"the tokens file {path} is being changed by {lock.owner()}; try again.")
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _write_tokens(path: Path, tokens: Sequence[Token]) -> None:
-    before = os.umask(0o077) if os.name != "nt" else 0
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, as_json({"tokens": list(map(_entry, tokens))}))
-    except OSError as error:
-        raise ConfigError(f"the tokens file {path} cannot be written: {error.strerror}") from error
-    finally:
-        if os.name != "nt":
-            os.umask(before)
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
+    with suppress(OSError):
         status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
+        return status.st_mtime_ns, status.st_size, status.st_ino
+    return None

@@ -78,6 +78,10 @@ class EvaluateBatch(
     """Many conversations."""
 
 
+class EvaluateReplies(RootModel[list[EvaluateReply]]):
+    """One result per conversation, in their order."""
+
+
 def _conversation_ask(body: Any, where: str = "") -> Ask:
     request = read(EvaluateRequest, body, where)
     return Ask(
@@ -416,7 +420,7 @@ FORMATS = (
         _conversation_asks,
         lambda said: list(map(_evaluate_result, said.outcomes)),
         EvaluateBatch,
-        list[EvaluateReply],
+        EvaluateReplies,
     ),
     Codec.of("openrlhf", _openrlhf, _openrlhf_reply, OpenrlhfRequest, OpenrlhfReply),
     Codec.of("remote_rm", _remote_rm, _remote_rm_reply, RemoteRmRequest, RemoteRmReply),
