@@ -136,11 +136,11 @@ class ViewedRuns:
         runs nor cards.
         """
         self._paths = list(paths)
-        self._roots: dict[str, Path] = {}
+        self._roots: dict[str, Path]
         """By name of a run or a card, the folder that was named: below it, no link is followed."""
         self._indexes: dict[str, RunIndex] = {}
-        self.runs: dict[str, Path] = {}
-        self.cards: dict[str, Path] = {}
+        self.runs: dict[str, Path]
+        self.cards: dict[str, Path]
         for path in self._paths:
             if not path.is_dir():
                 raise ConfigError(
@@ -151,17 +151,17 @@ class ViewedRuns:
 
     def look(self) -> None:
         """Find what is there now."""
-        roots = {folder: path for path in self._paths for folder in _below(path, MOST_DEEP)}
-        folders, self._roots = list(roots), {_name(folder): path for folder, path in roots.items()}
-        self.cards = {
-            _name(folder): folder / CARD for folder in folders if (folder / CARD).is_file()
-        }
-        # an audit is a run of its own kind: its card says what came of it
-        self.runs = {
-            name: folder
-            for folder in folders
-            if is_run(folder) and (name := _name(folder)) not in self.cards
-        }
+        roots, cards, runs = dict[str, Path](), dict[str, Path](), dict[str, Path]()
+        for root in self._paths:
+            for folder in _below(root, MOST_DEEP):
+                name = _name(folder)
+                roots[name] = root
+                # an audit is a run of its own kind: its card says what came of it
+                if (folder / CARD).is_file():
+                    cards[name] = folder / CARD
+                elif is_run(folder):
+                    runs[name] = folder
+        self._roots, self.cards, self.runs = roots, cards, runs
 
     def open(self, name: str) -> tuple[OpenRun, RunIndex]:
         """A run as it is now; DataError for one that is not there."""
@@ -304,16 +304,9 @@ class Viewer:
         run, index = self.runs.open(name)
         queue = self.queue(name)
         labels = queue.labels()
+        n, counts = len(queue.places), {who: len(stands) for who, stands in labels.items()}
         if not annotator:
-            counts = {who: len(stands) for who, stands in labels.items()}
-            return self.page(
-                "review",
-                title="Review",
-                name=name,
-                annotator="",
-                counts=counts,
-                n=len(queue.places),
-            )
+            return self.page("review", title="Review", name=name, annotator="", counts=counts, n=n)
         check_annotator(annotator)
         place = queue.next(annotator)
         row = None if place is None else index.row(place)
@@ -324,7 +317,7 @@ class Viewer:
             if len(answers) == 2
             else [[(text_of(a), False)] for a in answers]
         )
-        done, n = len(labels.get(annotator, ())), len(queue.places)
+        done = counts.get(annotator, 0)
         return self.page(
             "review", title=f"{done} of {n} labelled", name=name, annotator=annotator, place=place, pairs=queue.pairs,
             row=row, shown=shown, done=done, n=n, corrected=queue.corrected(annotator),
@@ -345,16 +338,13 @@ class Viewer:
     def gallery_page(self, asked: Asked) -> Sent:
         """The rewards there are, or those whose name or description holds what is asked for."""
         text = asked.get("text", "")
-        entries = []
-        for name in RewardRegistry.list():
+        names, words, fit = RewardRegistry.list(), text.casefold().split(), []
+        for name in names:
             reward = RewardRegistry.get(name)
-            entries.append((name, _sentence(reward), reward))
-        fit = [
-            (name, doc, reward)
-            for name, doc, reward in entries
-            if all(word in f"{name} {doc}".casefold() for word in text.casefold().split())
-        ]
-        return self.page("gallery", title="Gallery", text=text, entries=fit, n=len(entries))
+            doc = " ".join((reward.__doc__ or "").split("\n\n")[0].split())
+            if all(word in f"{name} {doc}".casefold() for word in words):
+                fit.append((name, doc, reward))
+        return self.page("gallery", title="Gallery", text=text, entries=fit, n=len(names))
 
     def reward_page(self, form: Asked | None, name: str) -> Sent:
         """A reward, and a box in which a rule is tried; nothing that calls a model is run."""
@@ -368,18 +358,13 @@ class Viewer:
                     f"{name} cannot be tried here: it needs more than an answer and a reference."
                 )
             extra = {"reference": form["reference"]} if form.get("reference") else {}
-            scored = RewardRegistry.create(name).evaluate(
-                sample_of(form.get("prompt", ""), form.get("answer", ""), **extra)
-            )
+            sample = sample_of(form.get("prompt", ""), form.get("answer", ""), **extra)
+            scored = RewardRegistry.create(name).evaluate(sample)
             result = scored.output[0].answer.reward
         doc = inspect.cleandoc(reward.__doc__ or "")
         return self.page(
             "reward", title=name, name=name, reward=reward, doc=doc, free=free, form=form or {}, result=result,
         )  # fmt: skip
-
-
-def _sentence(reward: type) -> str:
-    return " ".join((reward.__doc__ or "").split("\n\n")[0].split())
 
 
 def create_viewer(runs: ViewedRuns, token: str, *, seed: int = 0, size: int = QUEUE) -> Guard:

@@ -57,20 +57,15 @@ class TextPiece(NamedTuple):
 
 def differences(first: str, second: str) -> tuple[list[TextPiece], list[TextPiece]]:
     """Two texts in pieces, word by word, as they are to be shown; very long ones are not compared."""
-    shown = [_WORD.findall(text_of(text)) for text in (first, second)]
-    if max(map(len, shown)) > MOST_WORDS:
-        return [TextPiece("".join(shown[0]), False)], [TextPiece("".join(shown[1]), False)]
-    sides: tuple[list[TextPiece], list[TextPiece]] = ([], [])
-    for step in Indel.opcodes(*shown):
-        equal = step.tag == "equal"
-        pieces = (
-            shown[0][step.src_start : step.src_end],
-            shown[1][step.dest_start : step.dest_end],
-        )
-        for side, piece in zip(sides, pieces, strict=True):
-            if piece:
-                side.append(TextPiece("".join(piece), not equal))
-    return sides
+    one, two = (_WORD.findall(text_of(text)) for text in (first, second))
+    if max(len(one), len(two)) > MOST_WORDS:
+        return [TextPiece("".join(one), False)], [TextPiece("".join(two), False)]
+    left, right = list[TextPiece](), list[TextPiece]()
+    for step in Indel.opcodes(one, two):
+        differs = step.tag != "equal"
+        left.append(TextPiece("".join(one[step.src_start : step.src_end]), differs))
+        right.append(TextPiece("".join(two[step.dest_start : step.dest_end]), differs))
+    return [piece for piece in left if piece.text], [piece for piece in right if piece.text]
 
 
 def text_of(text: str) -> str:
@@ -246,8 +241,8 @@ def about_two(first: tuple[OpenRun, RunIndex], second: tuple[OpenRun, RunIndex],
     differs most.
     """
     (one, own), (two, other) = first, second
-    shared = [(own.keys[key], place) for key, place in other.keys.items() if key in own.keys]
-    here, there = (np.array([pair[side] for pair in shared], dtype=np.int64) for side in (0, 1))
+    shared = [key for key in other.keys if key in own.keys]
+    here, there = (np.array([index.keys[key] for key in shared], int) for index in (own, other))
     gap = other.credits[there] - own.credits[here]
     gap = np.where(np.isnan(gap), other.scores[there] - own.scores[here], gap)
     order = np.argsort(-np.abs(gap), kind="stable")

@@ -10,6 +10,7 @@ import io
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -66,13 +67,11 @@ class ReviewQueue:
         self._run, self._index, self._seed = run, index, seed
         self._lock = threading.Lock()
         answers = index.answers
-        self.pairs = (
-            bool(len(answers))
-            and int(np.median(answers[answers > 0]) if (answers > 0).any() else 0) >= 2
-        )
+        there = answers[answers > 0]
+        self.pairs = len(there) > 0 and int(np.median(there)) >= 2
         """Whether two answers are compared; else each answer is called good or bad."""
         fit = np.flatnonzero(answers >= (2 if self.pairs else 1))
-        drawn = [int(fit[place]) for place in seeded_positions(len(fit), min(size, len(fit)), seed)]
+        drawn = [int(fit[place]) for place in seeded_positions(len(fit), size, seed)]
         self.places = sorted(
             drawn, key=lambda place: self._hash("order", index.ids[place], str(place))
         )
@@ -164,11 +163,8 @@ class ReviewQueue:
         }
         path = self._run.folder / REVIEW
         try:
-            file = AppendedFile(path, 0o644)
-            try:
+            with closing(AppendedFile(path, 0o644)) as file:
                 file.write(to_line(entry))
-            finally:
-                file.close()
         except OSError as error:
             raise ConfigError(
                 f"{path} cannot be written: {error.strerror or error}; mend that, then label on."
@@ -176,14 +172,11 @@ class ReviewQueue:
 
     def _write_labels(self, annotator: str) -> None:
         text = io.StringIO()
-        table = csv.writer(text, lineterminator="\n")
-        table.writerow(["id", "label"])
-        labels = self.labels().get(annotator, [])
-        table.writerows(
-            [self._index.ids[one.place], f"{one.label:g}"]
-            for one in labels
-            if one.label is not None
-        )
+        rows = [["id", "label"]]
+        for one in self.labels().get(annotator, []):
+            if one.label is not None:
+                rows.append([self._index.ids[one.place], f"{one.label:g}"])
+        csv.writer(text, lineterminator="\n").writerows(rows)
         write_whole(
             self._run.folder / f"labels-{annotator}.csv", text.getvalue().encode("utf-8", "replace")
         )
