@@ -110,7 +110,12 @@ class RewardClient:
         Raises ConfigError for a field that the server's format does not have.
         """
         for place, item in enumerate(items):
-            _check_item(item, f"items[{place}]")
+            named = item.keys() if isinstance(item, Mapping) else {f"({type(item).__name__})"}
+            if unknown := named - FIELDS:
+                raise ConfigError(
+                    f"items[{place}] has {min(unknown)!r:.60}; an item has the fields "
+                    f"{', '.join(sorted(FIELDS))}."
+                )
         return await library_loop.bridge(
             self._outcomes(self._server_of(target), [dict(item) for item in items])
         )
@@ -123,7 +128,9 @@ class RewardClient:
         """The outcome of one completion; `fields` are `messages` (instead of both), `reference`,
         `row`, `id`.
         """
-        return (await self.aevaluate_batch(target, [_item(prompt, completion, fields)]))[0]
+        given = {"prompt": prompt, "completion": completion, **fields}
+        item = {name: value for name, value in given.items() if value is not None}
+        return (await self.aevaluate_batch(target, [item]))[0]
 
     evaluate = library_loop.blocking(aevaluate)
 
@@ -265,16 +272,3 @@ def _split(target: str) -> tuple[str, str]:
     if not name:
         raise ConfigError(f"target is {target!r:.80}; give the name of a reward, or evaluator:ID.")
     return kind, name
-
-
-def _item(prompt: Any, completion: Any, fields: Json) -> Json:
-    given = {"prompt": prompt, "completion": completion, **fields}
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _check_item(item: Item, where: str) -> None:
-    unknown = item.keys() - FIELDS if isinstance(item, Mapping) else {f"({type(item).__name__})"}
-    if unknown:
-        raise ConfigError(
-            f"{where} has {min(unknown)!r:.60}; an item has the fields {', '.join(sorted(FIELDS))}."
-        )

@@ -463,7 +463,7 @@ FIELDS = frozenset(ScoreRequest.model_fields)
 
 
 def ask_of(body: Any, where: str = "the body") -> Ask:
-    """The ask of one object; Refused names the field that does not fit."""
+    """The ask of one object, whose fields are its own; Refused names the one that does not fit."""
     if not isinstance(body, dict):
         raise invalid(
             f"{where} is {_kind(body)}; it is an object with messages, or prompt and completion."
@@ -474,31 +474,22 @@ def ask_of(body: Any, where: str = "the body") -> Ask:
             f"{where} has the unknown field {min(unknown)!r:.60}; known: "
             f"{', '.join(sorted(FIELDS))}."
         )
-    messages, completion, prompt = body.get("messages"), body.get("completion"), body.get("prompt")
-    if messages is None:
-        if completion is None:
-            raise invalid(f"{where} has neither messages nor completion; give one of them.")
-    elif completion is not None or prompt is not None:
+    given = {name: value for name, value in body.items() if value is not None}
+    if "messages" not in given and "completion" not in given:
+        raise invalid(f"{where} has neither messages nor completion; give one of them.")
+    if "messages" in given and ("completion" in given or "prompt" in given):
         raise invalid(f"{where} has messages and prompt or completion; give one or the other.")
-    row, given = body.get("row"), body.get("id")
-    if row is not None and type(row) is not dict:
-        raise invalid(f"{where}: row is {_kind(row)}; it is an object of columns.")
-    if given is not None and type(given) is not str:
-        raise invalid(f"{where}: id is {_kind(given)}; it is a string.")
-    return Ask(
-        None if messages is None else turns(messages, f"{where}: messages"),
-        prompt if prompt is None or type(prompt) is str else turns(prompt, f"{where}: prompt"),
-        completion
-        if completion is None or type(completion) is str
-        else turns(completion, f"{where}: completion"),
-        body.get("reference"),
-        row,
-        given or "",
-    )
+    for name, kind, what in (("row", dict, "an object of columns"), ("id", str, "a string")):
+        if name in given and type(given[name]) is not kind:
+            raise invalid(f"{where}: {name} is {_kind(given[name])}; it is {what}.")
+    for name in ("messages", "prompt", "completion"):
+        if name in given and (name == "messages" or type(given[name]) is not str):
+            _check_turns(given[name], f"{where}: {name}")
+    return Ask(**given)
 
 
-def turns(value: Any, where: str) -> list[Json]:
-    """A list of messages; Refused for anything else."""
+def _check_turns(value: Any, where: str) -> None:
+    """Refused for what is no list of messages."""
     if type(value) is not list or not value:
         raise invalid(
             f"{where} is {_kind(value)}; it is a text or a list of messages with role and content."
@@ -508,7 +499,6 @@ def turns(value: Any, where: str) -> list[Json]:
             raise invalid(
                 f"{where}[{place}] is no message; a message is an object with role and content."
             )
-    return value
 
 
 def _kind(value: Any) -> str:
@@ -523,15 +513,14 @@ def _many(body: Any) -> list[Ask]:
         )
     if len(items) > MAX_ITEMS:
         raise invalid(f"items has {len(items)} entries; at most {MAX_ITEMS} are taken at once.")
-    return [_item(item, place) for place, item in enumerate(items)]
-
-
-def _item(item: Any, place: int) -> Ask:
-    try:
-        return ask_of(item, f"items[{place}]")
-    except Refused as error:
-        given = item.get("id") if isinstance(item, dict) else None
-        return Ask(problem=str(error), id=given if isinstance(given, str) else "")
+    asks = []
+    for place, item in enumerate(items):
+        try:
+            asks.append(ask_of(item, f"items[{place}]"))
+        except Refused as error:
+            given = item.get("id") if isinstance(item, dict) else None
+            asks.append(Ask(problem=str(error), id=given if isinstance(given, str) else ""))
+    return asks
 
 
 def reply_of(ask: Ask, scored: Score[float]) -> Json:

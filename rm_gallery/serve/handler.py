@@ -152,7 +152,7 @@ class RewardLane:
             return [failed("single_output", f"{self.name} {_NEEDS_GROUP}", "caller")]
         loop = self._loop = asyncio.get_running_loop()
         outcomes: list[Any] = [None] * n
-        limit = seconds if self.reward.deadline is None else min(seconds, self.reward.deadline)
+        limit = min(seconds, self.reward.deadline or seconds)
         deadline = Deadline(limit, shared=True, work=n * self.max_seconds)
         call = _PendingRequest(outcomes, 0, loop.create_future(), limit, deadline)
         groups: dict[str, int] = {}
