@@ -222,8 +222,11 @@ def _decisions(
     outcomes = iter(said.outcomes)
     for each in said.outcomes:
         if each.status == "failed" and each.code != "invalid_item":
-            what = f"A question could not be answered ({each.code}): {each.reason}"
-            raise Refused(late_or_unavailable(each), "no_score", what)
+            raise Refused(
+                late_or_unavailable(each),
+                "no_score",
+                f"A question could not be answered ({each.code}): {each.reason}",
+            )
     for asked in questions(said.body):
         own = list(islice(outcomes, len(asked.answers) if asked.kind == "choice" else 1))
         yield asked, _decided(asked, own), next((e.reason for e in own if e.value is None), "")

@@ -297,11 +297,12 @@ class RequestPipeline:
                 and is_this_machine(server[0])
                 and not _HERE.match(headers.get(b"host", b"localhost"))
             ):
-                what = (
+                raise Refused(
+                    403,
+                    "forbidden",
                     "A server that needs no token is asked as localhost or 127.0.0.1; another name "
-                    "takes --tokens or --open."
+                    "takes --tokens or --open.",
                 )
-                raise Refused(403, "forbidden", what)
         return None
 
     def _spend(self, token: Token | None, n: int, had: int = 0) -> None:
@@ -313,15 +314,20 @@ class RequestPipeline:
         if token is None or token.per_minute is None or n <= 0:
             return
         if n + had > token.per_minute:
-            what = (
+            raise Refused(
+                413,
+                "too_many",
                 f"{n + had} completions are asked for at once; the token's rate is "
-                f"{token.per_minute} a minute."
+                f"{token.per_minute} a minute.",
             )
-            raise Refused(413, "too_many", what)
         wait = self._rates.spend(token.id, token.per_minute, n, had)
         if wait:
-            what = f"The token's rate of {token.per_minute} completions a minute is used up."
-            raise Refused(429, "rate_limited", what, retry_after=wait)
+            raise Refused(
+                429,
+                "rate_limited",
+                f"The token's rate of {token.per_minute} completions a minute is used up.",
+                retry_after=wait,
+            )
 
     def deadline(self, headers: RequestHeaders) -> float:
         """The seconds a request may take; Refused (400) for a header that does not fit."""
@@ -371,12 +377,13 @@ class RequestPipeline:
         entries = _entries(body, self.settings.max_body - size, self.settings.entry_bytes)
         price = self.settings.entry_bytes * max(0, entries - FREE_ENTRIES)
         if size + price > self.settings.max_body:
-            what = (
+            raise Refused(
+                413,
+                "too_many",
                 f"The body has {entries} keys, mappings and lists, which count "
                 f"{self.settings.entry_bytes} bytes each: {size + price} bytes together, and "
-                f"{self.settings.max_body} are the most that is taken. Send less at once."
+                f"{self.settings.max_body} are the most that is taken. Send less at once.",
             )
-            raise Refused(413, "too_many", what)
         room.take(price)
         return body
 

@@ -137,15 +137,18 @@ class RewardLane:
         ]
         if self.waiting + n > self.max_waiting:
             if n > self.max_waiting:
-                what = (
-                    f"{n} completions are asked for at once; at most {self.max_waiting} are taken."
+                raise Refused(
+                    413,
+                    "too_many",
+                    f"{n} completions are asked for at once; at most {self.max_waiting} are taken.",
                 )
-                raise Refused(413, "too_many", what)
-            what = (
+            raise Refused(
+                429,
+                "busy",
                 f"{self.waiting} completions are waiting for {self.name} already; at most "
-                f"{self.max_waiting} may."
+                f"{self.max_waiting} may.",
+                retry_after=self.seconds_to_wait(n),
             )
-            raise Refused(429, "busy", what, retry_after=self.seconds_to_wait(n))
         if self.reward.compares and n == 1:
             # compared with itself each completion would get the same number, and a trainer no
             # gradient
@@ -541,25 +544,34 @@ class ServedEvaluators:
         """
         waiting, own = self.waiting[evaluator_id], Counter({evaluator_id: len(asks)})
         if waiting + len(asks) > self._max_waiting:
-            what = (
+            raise Refused(
+                429,
+                "busy",
                 f"{waiting} conversations are waiting for {evaluator_id} already; at most "
-                f"{self._max_waiting} may."
+                f"{self._max_waiting} may.",
+                retry_after=1.0,
             )
-            raise Refused(429, "busy", what, retry_after=1.0)
         self.waiting += own
         try:
             payloads = [payload_of(ask) for ask in asks if not ask.problem]
             results = await self._live.evaluate_batch(evaluator_id, payloads, seconds)
         # whose message is for the owner of the store: it says where that is
         except UnknownEvaluator as error:
-            what = f"There is no evaluator {evaluator_id!r:.80}. GET /v1/evaluations lists them."
-            raise Refused(404, "unknown_evaluator", what) from error
+            raise Refused(
+                404,
+                "unknown_evaluator",
+                f"There is no evaluator {evaluator_id!r:.80}. GET /v1/evaluations lists them.",
+            ) from error
         except StoreError as error:
             raise self._unreadable(error) from error
         except (SandboxUnavailable, DamagedBundle) as error:
             logger.error("evaluator {}: {}", evaluator_id, error)
-            what = f"The evaluator {evaluator_id} cannot be run on this server; its log says why."
-            raise Refused(503, "unavailable", what, retry_after=30.0) from error
+            raise Refused(
+                503,
+                "unavailable",
+                f"The evaluator {evaluator_id} cannot be run on this server; its log says why.",
+                retry_after=30.0,
+            ) from error
         finally:
             self.waiting -= own
         found = map(scored_of_result, results)

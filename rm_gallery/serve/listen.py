@@ -276,11 +276,10 @@ def status_served(answer: Any, settings: ServeSettings) -> Iterator[str]:
         ][0]
         listening = socket.create_server((settings.host, settings.status_port), family=family)
     except OSError as error:
-        what = (
+        raise ConfigError(
             f"Nothing can listen on {settings.host}:{settings.status_port}; look at --host, or "
             f"give another --status-port."
-        )
-        raise ConfigError(what) from error
+        ) from error
     import uvicorn
 
     from rm_gallery.serve.connection import BoundedConfig

@@ -370,8 +370,9 @@ class OrsEnvironments:
             self._drop(first)
         most, room = self.door.settings.max_sessions, self.door.room()
         if len(self._sessions) >= most:
-            what = f"{most} sessions are open, the most that are kept."
-            raise Refused(429, "busy", what, retry_after=10.0)
+            raise Refused(
+                429, "busy", f"{most} sessions are open, the most that are kept.", retry_after=10.0
+            )
         room.take(SESSION_BYTES)
         self._sessions[sid] = OrsSession(env, task, now, room)
         return {"sid": sid}
@@ -417,8 +418,11 @@ class OrsEnvironments:
         """The scores of completions that are compared with each other, as a stream."""
         session, body = self._session(asked), asked.body
         if not self.rewards[session.env].compares:
-            what = f"The reward {session.env} scores each completion by itself, by the tool {TOOL}."
-            raise Refused(404, "unsupported", what)
+            raise Refused(
+                404,
+                "unsupported",
+                f"The reward {session.env} scores each completion by itself, by the tool {TOOL}.",
+            )
         if body.task_id is not None:
             return self._resumed(session.works.get("group"), body.task_id)
         answers = [_last_said(candidate) for candidate in body.candidates]
@@ -502,12 +506,16 @@ class OrsEnvironments:
         if known is not None:
             return known
         if named:
-            what = unknown_name("environment", named[:80], self.rewards)
-            raise Refused(404, "unknown_reward", what)
+            raise Refused(
+                404, "unknown_reward", unknown_name("environment", named[:80], self.rewards)
+            )
         if len(self.rewards) > 1:
             there = ", ".join(list(self.rewards)[:10])
-            what = f"Several environments are here: {there}. Name one in the path: /NAME/splits."
-            raise Refused(404, "no_target", what)
+            raise Refused(
+                404,
+                "no_target",
+                f"Several environments are here: {there}. Name one in the path: /NAME/splits.",
+            )
         return next(iter(self.rewards))
 
     def _sid(self, asked: _OrsRequest) -> str:
