@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.serve.door import GONE, Receive, Scope, log_notes
 from rm_gallery.serve.policy import Send
@@ -46,7 +47,7 @@ class AccessLog:
         )
         self._thread.start()
 
-    def add(self, line: dict[str, Any]) -> None:
+    def add(self, line: Json) -> None:
         """Take a line; returns at once. Where nothing can be written for long, lines are lost and
         not kept.
         """
@@ -118,14 +119,7 @@ class Logged:
             await send(message)
             if message["type"] == "http.response.start":
                 status = message["status"]
-                request_id = next(
-                    (
-                        value.decode()
-                        for name, value in message["headers"]
-                        if name == b"x-request-id"
-                    ),
-                    "",
-                )
+                request_id = dict(message["headers"]).get(b"x-request-id", b"").decode()
             written += len(message.get("body", b""))
 
         try:

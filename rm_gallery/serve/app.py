@@ -16,18 +16,20 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel
 
 from rm_gallery._version import __version__
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.utils.errors import MissingExtra
 from rm_gallery.serve import decisions, hosted, nemo_gym, trainers
 from rm_gallery.serve.access_log import AccessLog, Logged
 from rm_gallery.serve.door import (
+    Found,
+    Read,
     Receive,
     RequestPipeline,
     Scope,
     ServeSettings,
-    refuse,
     request_id_of,
 )
-from rm_gallery.serve.formats import NATIVE, Codec, Refused
+from rm_gallery.serve.formats import NATIVE, Codec
 from rm_gallery.serve.formats import read as read_body
 from rm_gallery.serve.handler import Handler
 from rm_gallery.serve.listen import answer_status, health_reply, process_owned
@@ -61,7 +63,7 @@ CODECS: tuple[Codec, ...] = (
 
 
 Answer = Callable[[Scope, Receive, Send], Awaitable[None]]
-Replies = Mapping[int | str, dict[str, Any]]
+Replies = Mapping[int | str, Json]
 
 
 class ErrorDetail(BaseModel):
@@ -103,10 +105,10 @@ class RewardList(BaseModel):
 class EvaluationList(BaseModel):
     """The evaluators that are deployed."""
 
-    evaluations: list[dict[str, Any]]
+    evaluations: list[Json]
 
 
-REFUSALS: dict[int | str, dict[str, Any]] = {
+REFUSALS: dict[int | str, Json] = {
     status: {"model": ErrorReply, "description": what}
     for status, what in {
         400: "The body is no JSON, or nested too deep.",
@@ -122,6 +124,10 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 
 
+LISTED: Replies = {status: REFUSALS[status] for status in (401, 403, 429, 503)}
+"""Of a list, which takes no body."""
+
+
 @cache
 def _mouth() -> type[APIRoute]:
     """The class of routes whose description is FastAPI's and whose requests go to the door at once."""
@@ -130,15 +136,8 @@ def _mouth() -> type[APIRoute]:
     class Mouth(APIRoute):
         async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
             described: Any = self.endpoint
-            methods = self.methods or ()
-            if scope["method"] in methods:
-                await described.answer(scope, receive, send)
-            else:
-                refused = Refused(
-                    405, "method_not_allowed", f"This path takes {', '.join(sorted(methods))}."
-                )
-                allowed = (b"allow", ", ".join(sorted(methods)).encode())
-                await refuse(send, refused, request_id_of(dict(scope["headers"])), (allowed,))
+            right = scope["method"] in (self.methods or ())
+            await (described.answer if right else super().handle)(scope, receive, send)
 
     return Mouth
 
@@ -218,9 +217,11 @@ def create_app(
     @app.exception_handler(405)
     async def other(request: Request, error: Any) -> Response:
         request_id = request_id_of(dict(request.scope["headers"])).decode()
-        code = "not_found" if error.status_code == 404 else "method_not_allowed"
-        detail = {"code": code, "message": str(error.detail), "request_id": request_id}
         headers = {**(error.headers or {}), "X-Request-Id": request_id}
+        code, message = "not_found", str(error.detail)
+        if error.status_code == 405:
+            code, message = "method_not_allowed", f"This path takes {headers['Allow']}."
+        detail = {"code": code, "message": message, "request_id": request_id}
         return JSONResponse({"error": detail}, error.status_code, headers)
 
     return app
@@ -242,7 +243,7 @@ def _mount(
     **described: Any,
 ) -> None:
     """Add a route that `answer` answers, described by its body, its replies, and by type and
-    meaning the `fields` of query and header.
+    meaning the `fields` of query and header. Without a `name` it has the last part of its path.
     """
 
     async def endpoint() -> None:
@@ -263,6 +264,7 @@ def _mount(
     endpoint.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what FastAPI reads
     endpoint.__doc__ = None
     endpoint.answer = answer  # type: ignore[attr-defined]
+    described = {"name": path.rpartition("/")[2], **described}
     app.router.add_api_route(
         path, endpoint, responses=dict(replies), methods=[method],
         operation_id=described["name"], route_class_override=_mouth(), **described,
@@ -300,26 +302,23 @@ def _mount_codec(app: FastAPI, codec: Codec, door: RequestPipeline) -> None:
 def _mount_gym(app: FastAPI, door: RequestPipeline) -> None:
     """Add what NeMo-Gym asks beside /verify."""
 
-    async def always(value: Any) -> tuple[int, Any]:
-        return 200, value
-
     async def aggregate_metrics(scope: Scope, receive: Receive, send: Send) -> None:
-        async def found() -> tuple[int, Any]:
+        async def found() -> Found:
             body = read_body(nemo_gym.AggregateRequest, await door.body(scope, receive))
             return 200, nemo_gym.aggregated(body.verify_responses)
 
         await door.show(found, "evaluate", scope, receive, send)
 
     _mount(
-        app, "/seed_session", partial(door.show, partial(always, {}), "evaluate"), method="POST",
-        name="seed_session", summary="Begin a rollout of NeMo-Gym: nothing is kept of it.",
+        app, "/seed_session", partial(door.show, lambda: (200, {}), "evaluate"), method="POST",
+        summary="Begin a rollout of NeMo-Gym: nothing is kept of it.",
     )  # fmt: skip
     _mount(
-        app, "/reverify_mode", partial(door.show, partial(always, "stateless"), "read"), name="reverify_mode",
+        app, "/reverify_mode", partial(door.show, lambda: (200, "stateless"), "read"),
         summary="Tell NeMo-Gym that a rollout may be verified again.", response_model=str,
     )  # fmt: skip
     _mount(
-        app, "/aggregate_metrics", aggregate_metrics, method="POST", name="aggregate_metrics",
+        app, "/aggregate_metrics", aggregate_metrics, method="POST",
         summary="NeMo-Gym's figures over what was verified.", response_model=nemo_gym.AggregateReply,
         body=nemo_gym.AggregateRequest, example=nemo_gym.AGGREGATE_EXAMPLE,
     )  # fmt: skip
@@ -349,10 +348,10 @@ def _mount_lists(app: FastAPI, door: RequestPipeline) -> None:
 
     handler = door.handler
 
-    async def health() -> tuple[int, Any]:
+    def health() -> Found:
         return health_reply(door.closing, door.problems())
 
-    async def rewards() -> tuple[int, Any]:
+    def rewards() -> Found:
         fields = ("kind", "score_range", "higher_is_better")
         listed = [
             {"name": name, **{field: getattr(reward, field) for field in fields}}
@@ -360,46 +359,41 @@ def _mount_lists(app: FastAPI, door: RequestPipeline) -> None:
         ]
         return 200, {"rewards": listed}
 
-    async def evaluations() -> tuple[int, Any]:
+    async def evaluations() -> Found:
         deployed = [] if handler.evaluators is None else await handler.evaluators.deployed()
         return 200, {"evaluations": deployed}
 
-    async def metrics() -> tuple[int, Any]:
+    def metrics() -> Found:
         return 200, door.metrics.exposed(handler)
 
-    async def openapi() -> tuple[int, Any]:
-        return 200, app.openapi()
-
-    async def docs() -> tuple[int, Any]:
+    def docs() -> Found:
         from rm_gallery.serve.view_pages import page_text
 
         return 200, page_text("openapi", **app.openapi()).encode("utf-8", "replace")
 
+    def listed(path: str, read: Read, replies: Replies = LISTED, **described: Any) -> None:
+        page = path == "/docs"
+        _mount(app, path, partial(door.show, read, "read", page=page), replies, **described)
+
     app.state.status = partial(answer_status, door, health, metrics)
-    hidden = partial(_mount, app, replies={}, include_in_schema=False)
-    hidden("/openapi.json", partial(door.show, openapi, "read"), name="openapi.json")
-    hidden("/docs", partial(door.show, docs, "read", page=True), name="docs")
-    listed = partial(
-        _mount, app, replies={status: REFUSALS[status] for status in (401, 403, 429, 503)}
+    listed("/openapi.json", lambda: (200, app.openapi()), {}, include_in_schema=False)
+    listed("/docs", docs, {}, include_in_schema=False)
+    listed(
+        "/v1/rewards", rewards, summary="The rewards that are offered.", response_model=RewardList
     )
     listed(
-        "/v1/rewards", partial(door.show, rewards, "read"), name="rewards",
-        summary="The rewards that are offered.", response_model=RewardList,
+        "/v1/evaluations", evaluations, summary="The evaluators that are deployed.",
+        response_model=EvaluationList,
     )  # fmt: skip
     listed(
-        "/v1/evaluations", partial(door.show, evaluations, "read"), name="evaluations",
-        summary="The evaluators that are deployed.", response_model=EvaluationList,
-    )  # fmt: skip
-    listed(
-        "/metrics", partial(door.show, metrics, "read"), name="metrics",
-        summary="Counters in Prometheus' text format.", response_class=PlainTextResponse,
+        "/metrics", metrics, summary="Counters in Prometheus' text format.",
+        response_class=PlainTextResponse,
     )  # fmt: skip
     _mount(
         app,
         "/health",
         partial(door.show, health, None),
         {503: {"model": Health, "description": "It does not work, or is about to end."}},
-        name="health",
         summary="Whether the server works; needs no token.",
         response_model=Health,
     )

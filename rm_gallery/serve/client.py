@@ -10,6 +10,7 @@ from typing import Any
 from rm_gallery.core.data.conversation import split_turns
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.reward_servers import RewardServer
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.score import Score, failed, missing_policy, score_of_error
 from rm_gallery.core.utils.errors import (
     ConfigError,
@@ -74,7 +75,7 @@ class RewardClient:
         """Check the choices; nobody is asked yet."""
         # ranges are the server's to know
         self.on_error = missing_policy(on_error, "RewardClient", "none", "raise")
-        if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        if type(batch) is not int or batch < 1:
             raise ConfigError(
                 f"batch is {batch!r:.80}; give the number of completions per request, 1 or more."
             )
@@ -85,7 +86,7 @@ class RewardClient:
                 f"deadline is {deadline!r:.80}; give a positive number of seconds, or None."
             )
         self.batch, self.deadline = batch, deadline
-        self._settings: dict[str, Any] = {
+        self._settings: Json = {
             "api_key": token, "timeout": timeout, "max_attempts": max_attempts, "max_outage": max_outage,
             "default_headers": dict(default_headers or {}),
         }  # fmt: skip
@@ -98,7 +99,7 @@ class RewardClient:
     def __repr__(self) -> str:
         return f"RewardClient({self._server.endpoint_key()!r})"
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Json:
         return {**self.__dict__, "_servers": {}}
 
     # -- outcomes ----------------------------------------------------------------------------------
@@ -109,7 +110,12 @@ class RewardClient:
         Raises ConfigError for a field that the server's format does not have.
         """
         for place, item in enumerate(items):
-            _check_item(item, f"items[{place}]")
+            named = item.keys() if isinstance(item, Mapping) else {f"({type(item).__name__})"}
+            if unknown := named - FIELDS:
+                raise ConfigError(
+                    f"items[{place}] has {min(unknown)!r:.60}; an item has the fields "
+                    f"{', '.join(sorted(FIELDS))}."
+                )
         return await library_loop.bridge(
             self._outcomes(self._server_of(target), [dict(item) for item in items])
         )
@@ -122,7 +128,9 @@ class RewardClient:
         """The outcome of one completion; `fields` are `messages` (instead of both), `reference`,
         `row`, `id`.
         """
-        return (await self.aevaluate_batch(target, [_item(prompt, completion, fields)]))[0]
+        given = {"prompt": prompt, "completion": completion, **fields}
+        item = {name: value for name, value in given.items() if value is not None}
+        return (await self.aevaluate_batch(target, [item]))[0]
 
     evaluate = library_loop.blocking(aevaluate)
 
@@ -164,11 +172,11 @@ class RewardClient:
         url = f"{self._server.endpoint_key()}/v1/{route}/{name}"
         return RemoteReward(url, **{**self._settings, **settings})
 
-    def rewards(self) -> list[dict[str, Any]]:
+    def rewards(self) -> list[Json]:
         """The rewards the server offers, with name, kind, range and direction."""
         return list(self._get("/v1/rewards")["rewards"])
 
-    def evaluations(self) -> list[dict[str, Any]]:
+    def evaluations(self) -> list[Json]:
         """The evaluators that are deployed there."""
         return list(self._get("/v1/evaluations")["evaluations"])
 
@@ -192,9 +200,7 @@ class RewardClient:
             )
         return server
 
-    async def _outcomes(
-        self, server: RewardServer, items: list[dict[str, Any]]
-    ) -> list[Score[float]]:
+    async def _outcomes(self, server: RewardServer, items: list[Json]) -> list[Score[float]]:
         parts = _split_requests(items, self.batch)
         tasks = [asyncio.ensure_future(_ask_in_halves(server, part)) for part in parts]
         try:
@@ -215,11 +221,11 @@ class RewardClient:
         return outcomes
 
 
-def _split_requests(items: list[dict[str, Any]], size: int) -> list[list[dict[str, Any]]]:
+def _split_requests(items: list[Json], size: int) -> list[list[Json]]:
     """The items in requests of about `size`; completions of one prompt that follow one another stay
     together, so that a reward that compares them sees all of them.
     """
-    parts: list[list[dict[str, Any]]] = []
+    parts: list[list[Json]] = []
     for item in items:
         last = parts[-1] if parts else None
         if (
@@ -233,7 +239,7 @@ def _split_requests(items: list[dict[str, Any]], size: int) -> list[list[dict[st
     return parts
 
 
-def _asked_in(item: dict[str, Any]) -> Any:
+def _asked_in(item: Json) -> Any:
     """What an item answers; nothing in common with another one where it names no prompt."""
     try:
         return item.get("prompt") or split_turns(item["messages"])[0] or object()
@@ -241,23 +247,22 @@ def _asked_in(item: dict[str, Any]) -> Any:
         return object()
 
 
-async def _ask_in_halves(server: RewardServer, items: list[dict[str, Any]]) -> list[Score[float]]:
+async def _ask_in_halves(server: RewardServer, items: list[Json]) -> list[Score[float]]:
     try:
         return await server.ascore(items)
     except RMGalleryError as error:
-        one_of_them = isinstance(error, RequestError) or (
-            isinstance(error, ProviderError) and error.status == 413
-        )
+        status = error.status if isinstance(error, ProviderError) else None
         # too large together, or one that is no valid text: it costs no other one
-        if one_of_them and len(items) > 1:
+        if len(items) > 1 and (status == 413 or isinstance(error, RequestError)):
             half = len(items) // 2
             return [
                 *await _ask_in_halves(server, items[:half]),
                 *await _ask_in_halves(server, items[half:]),
             ]
         outcome: Score[Any] = score_of_error(error)
-        unread = isinstance(error, ProviderError) and error.status == 422
-        return [failed("invalid_item", outcome.reason, "data") if unread else outcome] * len(items)
+        if status == 422:
+            outcome = failed("invalid_item", outcome.reason, "data")
+        return [outcome] * len(items)
 
 
 def _split(target: str) -> tuple[str, str]:
@@ -267,16 +272,3 @@ def _split(target: str) -> tuple[str, str]:
     if not name:
         raise ConfigError(f"target is {target!r:.80}; give the name of a reward, or evaluator:ID.")
     return kind, name
-
-
-def _item(prompt: Any, completion: Any, fields: dict[str, Any]) -> dict[str, Any]:
-    given = {"prompt": prompt, "completion": completion, **fields}
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _check_item(item: Item, where: str) -> None:
-    unknown = item.keys() - FIELDS if isinstance(item, Mapping) else {f"({type(item).__name__})"}
-    if unknown:
-        raise ConfigError(
-            f"{where} has {min(unknown)!r:.60}; an item has the fields {', '.join(sorted(FIELDS))}."
-        )

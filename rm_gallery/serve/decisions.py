@@ -7,20 +7,21 @@ of its range is the probability of yes, and the place on the levels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, Field
 
 from rm_gallery.core.model.message import Decision
-from rm_gallery.core.score import Score
+from rm_gallery.core.model.transport import Json
 from rm_gallery.serve.formats import (
     MAX_ITEMS,
     Answered,
     Ask,
     Codec,
     Open,
+    Outcomes,
     Posted,
     Refused,
     Turn,
@@ -72,8 +73,8 @@ class SystemOneQuestion(Open):
     """
 
     type: Literal["noul", "choice", "score"]
-    instructions: str | list[Any] | dict[str, Any]
-    criteria: dict[str, Any] | list[Any] | None = None
+    instructions: str | list[Any] | Json
+    criteria: Json | list[Any] | None = None
 
 
 class SystemOneRequest(Open):
@@ -82,7 +83,7 @@ class SystemOneRequest(Open):
     """
 
     model: str
-    state: str | dict[str, Any] | list[Any]
+    state: str | Json | list[Any]
     questions: dict[str, SystemOneQuestion] = Field(min_length=1, max_length=MOST)
 
 
@@ -90,7 +91,7 @@ class DecisionsReply(BaseModel):
     """An answer per question, or that it is declined."""
 
     model: str
-    answers: list[dict[str, Any]] | dict[str, dict[str, Any]]
+    answers: list[Json] | dict[str, Json]
     usage: dict[str, int]
 
 
@@ -106,7 +107,7 @@ class _Asked(NamedTuple):
     """What is weighed for each answer."""
 
 
-def _openai(body: Mapping[str, Any]) -> Iterator[_Asked]:
+def _openai(body: Json) -> Iterator[_Asked]:
     for place, question in enumerate(body["questions"]):
         options = [(one["value"], one) for one in question.get("choices") or ()]
         options = options or [(one["label"], one) for one in question.get("levels") or ()]
@@ -120,7 +121,7 @@ def _openai(body: Mapping[str, Any]) -> Iterator[_Asked]:
         )
 
 
-def _systemone(body: Mapping[str, Any]) -> Iterator[_Asked]:
+def _systemone(body: Json) -> Iterator[_Asked]:
     for name, question in body["questions"].items():
         sides, kind, where = question.get("criteria"), question["type"], f"questions.{name:.60}"
         instructions = json_text(question["instructions"])
@@ -143,7 +144,7 @@ def _explained(answer: Any, description: str | None) -> str:
     return ": ".join(filter(None, (json_text(answer), description)))
 
 
-Questions = Callable[[Mapping[str, Any]], Iterator[_Asked]]
+Questions = Callable[[Json], Iterator[_Asked]]
 
 
 def _asks(questions: Questions, state: Any, posted: Posted) -> list[Ask]:
@@ -153,7 +154,7 @@ def _asks(questions: Questions, state: Any, posted: Posted) -> list[Ask]:
         n = len(asked.answers)
         if asked.kind != "predicate" and n < 2:
             raise invalid(f"{asked.where} has {n} answers; a {asked.kind} has two or more.")
-        criterion: dict[str, Any] = {"criterion": asked.instructions, "points": 1}
+        criterion: Json = {"criterion": asked.instructions, "points": 1}
         if asked.kind == "score":
             criterion["levels"] = [
                 {"label": text, "value": place / (n - 1)} for place, text in enumerate(asked.legend)
@@ -172,18 +173,17 @@ def _asks(questions: Questions, state: Any, posted: Posted) -> list[Ask]:
     return asks
 
 
-def _about(state: Any, row: dict[str, Any]) -> Ask:
+def _about(state: Any, row: Json) -> Ask:
     """A state as a completion: messages whose last assistant turn is judged, an object's `query`
     and `response`, or a text.
     """
     if _is_messages(state):
         if any(turn["role"] == "assistant" for turn in state):
             return Ask(messages=state, row=row)
-        return Ask(
-            prompt=state[:-1] or None,
-            completion="".join(_content_texts(state[-1].get("content"))),
-            row=row,
-        )
+        said = state[-1].get("content") or ""
+        if not isinstance(said, str):
+            said = "".join(str(part.get("text", "")) for part in said if isinstance(part, dict))
+        return Ask(prompt=state[:-1] or None, completion=said, row=row)
     given = state if isinstance(state, dict) else {}
     for answer in ("response", "completion", "answer", "output"):
         if isinstance(given.get(answer), str):
@@ -199,22 +199,15 @@ def _about(state: Any, row: dict[str, Any]) -> Ask:
 _PROMPTS = ("query", "prompt", "question", "input")
 
 
-def _first_of(state: Mapping[str, Any], names: Sequence[str]) -> Any:
+def _first_of(state: Json, names: Sequence[str]) -> Any:
     return next((state[name] for name in names if state.get(name)), None)
 
 
 def _is_messages(state: Any) -> bool:
-    turns = state if isinstance(state, list) else []
-    return bool(turns) and all(
-        isinstance(turn, dict) and isinstance(turn.get("role"), str) for turn in turns
-    )
-
-
-def _content_texts(content: Any) -> list[str]:
     return (
-        [content]
-        if isinstance(content, str)
-        else [str(part.get("text", "")) for part in content or () if isinstance(part, dict)]
+        isinstance(state, list)
+        and state != []
+        and all(isinstance(turn, dict) and isinstance(turn.get("role"), str) for turn in state)
     )
 
 
@@ -229,41 +222,41 @@ def _decisions(
     outcomes = iter(said.outcomes)
     for each in said.outcomes:
         if each.status == "failed" and each.code != "invalid_item":
-            what = f"A question could not be answered ({each.code}): {each.reason}"
-            raise Refused(late_or_unavailable(each), "no_score", what)
+            raise Refused(
+                late_or_unavailable(each),
+                "no_score",
+                f"A question could not be answered ({each.code}): {each.reason}",
+            )
     for asked in questions(said.body):
         own = list(islice(outcomes, len(asked.answers) if asked.kind == "choice" else 1))
         yield asked, _decided(asked, own), next((e.reason for e in own if e.value is None), "")
 
 
-def _decided(asked: _Asked, outcomes: Sequence[Score[float]]) -> Decision | None:
+def _decided(asked: _Asked, outcomes: Outcomes) -> Decision | None:
     """How probable each answer is; None where one of them could not be judged."""
-    shares = [each.value for each in outcomes if each.value is not None]
+    shares = [min(1.0, max(0.0, each.value)) for each in outcomes if each.value is not None]
     if len(shares) < len(outcomes):
         return None
-    shares = [min(1.0, max(0.0, share)) for share in shares]
-    if asked.kind == "choice":
-        total = sum(shares)
-        return Decision(
-            {str(n): share / total if total else 1 / len(shares) for n, share in enumerate(shares)}
-        )
     if asked.kind == "predicate":
         return Decision({"yes": shares[0], "no": 1 - shares[0]})
-    place = shares[0] * (len(asked.answers) - 1)
-    return Decision(
-        {str(level): max(0.0, 1 - abs(place - level)) for level in range(len(asked.answers))}
-    )
+    if asked.kind == "choice":
+        total = sum(shares)
+        shares = [share / total if total else 1 / len(shares) for share in shares]
+    else:
+        place = shares[0] * (len(asked.answers) - 1)
+        shares = [max(0.0, 1 - abs(place - level)) for level in range(len(asked.answers))]
+    return Decision({str(n): share for n, share in enumerate(shares)})
 
 
-def _decisions_reply(said: Answered, answers: Any) -> dict[str, Any]:
+def _decisions_reply(said: Answered, answers: Any) -> Json:
     usage = dict.fromkeys(("input_tokens", "output_tokens", "total_tokens"), 0)
     return {"model": said.body["model"], "answers": answers, "usage": usage}
 
 
-def _openai_reply(said: Answered) -> dict[str, Any]:
+def _openai_reply(said: Answered) -> Json:
     answers = []
     for asked, decision, why in _decisions(_openai, said):
-        answer: dict[str, Any] = {"type": asked.kind, "name": asked.name}
+        answer: Json = {"type": asked.kind, "name": asked.name}
         if decision is None:
             answer["refusal"] = why or "It cannot be judged."
         elif asked.kind == "predicate":
@@ -284,8 +277,8 @@ def _openai_reply(said: Answered) -> dict[str, Any]:
     return _decisions_reply(said, answers)
 
 
-def _systemone_reply(said: Answered) -> dict[str, Any]:
-    answers: dict[str, dict[str, Any]] = {}
+def _systemone_reply(said: Answered) -> Json:
+    answers: dict[str, Json] = {}
     for asked, decision, _ in _decisions(_systemone, said):
         if decision is None:
             continue
@@ -319,31 +312,21 @@ def _named(request: OpenaiDecisions | SystemOneRequest) -> str:
 
 
 FORMATS = (
-    Codec(
-        "decisions", "/v1/decisions",
+    Codec.of(
+        "decisions",
         lambda posted: _asks(_openai, conversation(posted.body["input"], "input"), posted),
-        _openai_reply, OpenaiDecisions, DecisionsReply,
-        {
-            "model": "default",
-            "input": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}],
-            "questions": [{"type": "predicate", "name": "right", "instructions": "Is the answer right?"}],
-        },
-        "Answer typed questions about an answer in the format of OpenAI's decisions.",
-        named=_named,
-        scaled=True,
+        _openai_reply,
+        OpenaiDecisions,
+        DecisionsReply,
+        _named,
     ),
-    Codec(
-        "systemone", "/v1/systemone",
+    Codec.of(
+        "systemone",
         lambda posted: _asks(_systemone, posted.body["state"], posted),
-        _systemone_reply, SystemOneRequest, DecisionsReply,
-        {
-            "model": "default",
-            "state": {"query": "What is 2 + 2?", "response": "4"},
-            "questions": {"right": {"type": "noul", "instructions": "Is the answer right?"}},
-        },
-        "Answer typed questions about an answer in the format of System One.",
-        named=_named,
-        scaled=True,
+        _systemone_reply,
+        SystemOneRequest,
+        DecisionsReply,
+        _named,
     ),
-)  # fmt: skip
+)
 """The formats; docs/serving-formats.md says of each who sends it, and what its fields are here."""

@@ -15,22 +15,24 @@ from collections.abc import (
     Awaitable,
     Callable,
     Collection,
-    Mapping,
+    Iterator,
     MutableMapping,
 )
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from time import monotonic, perf_counter
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
 
 import orjson
 from pydantic import Field
 
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.core.utils.file import deeper
 from rm_gallery.core.utils.models import Configured, unknown_name
 from rm_gallery.core.utils.shown import redact
-from rm_gallery.serve.formats import Codec, Refused, invalid
+from rm_gallery.serve.formats import Codec, Refused, RequestHeaders, finite, invalid
 from rm_gallery.serve.formats import Scope as Access
 from rm_gallery.serve.handler import Handler
 from rm_gallery.serve.metrics import Metrics
@@ -109,6 +111,10 @@ class ServeSettings(Configured):
 
 
 T = TypeVar("T")
+Found: TypeAlias = tuple[int, Any]
+"""The status of a reply, and what it says."""
+Read = Callable[[], Found | Awaitable[Found]]
+"""What gives it, at once or once it is there."""
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 """Requests as ASGI has them."""
@@ -184,7 +190,7 @@ class RequestPipeline:
         metrics.in_flight += 1
         room = self.room()
 
-        async def found(headers: dict[bytes, bytes]) -> tuple[int, Any]:
+        async def found(headers: RequestHeaders) -> Found:
             token = self.admit(headers, "evaluate", scope)
             self._spend(token, 1)
             body = await self._body(headers, receive, room)
@@ -193,10 +199,8 @@ class RequestPipeline:
             )
             log_notes(scope)["completions"] = len(asks)
             self._spend(token, len(asks) - 1, had=1)
-            with _Presence(receive) as client:
-                outcomes = await client.wait(
-                    self.handler.score(target, asks, self.deadline(headers))
-                )
+            scoring = self.handler.score(target, asks, self.deadline(headers))
+            outcomes = await _while_there(receive, scoring)
             metrics.scored(target, outcomes)
             shown = self.handler.shares(target, outcomes) if codec.scaled else outcomes
             return codec.render(asks, shown)
@@ -210,7 +214,7 @@ class RequestPipeline:
 
     async def show(
         self,
-        read: Callable[[], Awaitable[tuple[int, Any]]],
+        read: Read,
         access: Access | None,
         scope: Scope,
         receive: Receive,
@@ -221,16 +225,17 @@ class RequestPipeline:
         `page`, HTML), or events of a stream.
         """
 
-        async def found(headers: dict[bytes, bytes]) -> tuple[int, Any]:
+        async def shown(headers: RequestHeaders) -> Found:
             if access is not None:
                 self._spend(self.admit(headers, access, scope), 1)
-            return await read()
+            found = read()
+            return await found if isinstance(found, Awaitable) else found
 
-        await self._reply(found, scope["path"], scope, receive, send, page)
+        await self._reply(shown, scope["path"], scope, receive, send, page)
 
     async def _reply(
         self,
-        found: Callable[[dict[bytes, bytes]], Awaitable[tuple[int, Any]]],
+        found: Callable[[RequestHeaders], Awaitable[Found]],
         path: str,
         scope: Scope,
         receive: Receive,
@@ -238,7 +243,7 @@ class RequestPipeline:
         page: bool = False,
     ) -> int:
         """Send what is found, or why nothing is; the status that was sent."""
-        headers: dict[bytes, bytes] = dict(scope["headers"])
+        headers: RequestHeaders = dict(scope["headers"])
         request_id = request_id_of(headers)
         more = CLOSE if self.closing else ()
         try:
@@ -267,7 +272,7 @@ class RequestPipeline:
         await refuse(send, failure, request_id, more)
         return failure.status
 
-    def admit(self, headers: dict[bytes, bytes], access: Access, scope: Scope) -> Token | None:
+    def admit(self, headers: RequestHeaders, access: Access, scope: Scope) -> Token | None:
         """Let a request in, with the token it came with; Refused when it may not do that, or not
         now.
         """
@@ -292,11 +297,12 @@ class RequestPipeline:
                 and is_this_machine(server[0])
                 and not _HERE.match(headers.get(b"host", b"localhost"))
             ):
-                what = (
+                raise Refused(
+                    403,
+                    "forbidden",
                     "A server that needs no token is asked as localhost or 127.0.0.1; another name "
-                    "takes --tokens or --open."
+                    "takes --tokens or --open.",
                 )
-                raise Refused(403, "forbidden", what)
         return None
 
     def _spend(self, token: Token | None, n: int, had: int = 0) -> None:
@@ -308,26 +314,28 @@ class RequestPipeline:
         if token is None or token.per_minute is None or n <= 0:
             return
         if n + had > token.per_minute:
-            what = (
+            raise Refused(
+                413,
+                "too_many",
                 f"{n + had} completions are asked for at once; the token's rate is "
-                f"{token.per_minute} a minute."
+                f"{token.per_minute} a minute.",
             )
-            raise Refused(413, "too_many", what)
         wait = self._rates.spend(token.id, token.per_minute, n, had)
         if wait:
-            what = f"The token's rate of {token.per_minute} completions a minute is used up."
-            raise Refused(429, "rate_limited", what, retry_after=wait)
+            raise Refused(
+                429,
+                "rate_limited",
+                f"The token's rate of {token.per_minute} completions a minute is used up.",
+                retry_after=wait,
+            )
 
-    def deadline(self, headers: Mapping[bytes, bytes]) -> float:
+    def deadline(self, headers: RequestHeaders) -> float:
         """The seconds a request may take; Refused (400) for a header that does not fit."""
         given = headers.get(b"x-timeout-seconds")
         if given is None:
             return self.settings.deadline
-        try:
-            seconds = float(given)
-        except ValueError:
-            seconds = math.nan
-        if not 0 < seconds < math.inf:
+        seconds = finite(given)
+        if seconds is None or seconds <= 0:
             raise Refused(
                 400, "invalid_header", "X-Timeout-Seconds is no positive number of seconds."
             )
@@ -353,7 +361,7 @@ class RequestPipeline:
         finally:
             room.give_back()
 
-    async def _body(self, headers: dict[bytes, bytes], receive: Receive, room: Room) -> bytes:
+    async def _body(self, headers: RequestHeaders, receive: Receive, room: Room) -> bytes:
         """The body: the one place where a request's data are taken, and where they count.
 
         It takes up room as its bytes arrive, and what it only says it has takes none from others.
@@ -364,52 +372,66 @@ class RequestPipeline:
             if int(declared) > self.settings.max_body:
                 raise self._too_large()
             room.check(int(declared))
-        chunks: list[bytes] = []
-        size = 0
-        with _ReadTimeout(self.settings.read_timeout) as limit:
-            while True:
-                message = await limit.wait(receive())
-                if message["type"] == "http.disconnect":
-                    raise Refused(
-                        400, "incomplete", "The connection ended before the body was complete."
-                    )
-                chunk: bytes = message.get("body", b"")
-                size += len(chunk)
-                if size > self.settings.max_body:
-                    raise self._too_large()
-                room.take(len(chunk))
-                chunks.append(chunk)
-                if not message.get("more_body"):
-                    break
-        body = chunk if len(chunks) == 1 else b"".join(chunks)
+        body = await self._in_time(self._arrived(receive, room))
+        size = len(body)
         entries = _entries(body, self.settings.max_body - size, self.settings.entry_bytes)
         price = self.settings.entry_bytes * max(0, entries - FREE_ENTRIES)
         if size + price > self.settings.max_body:
-            what = (
+            raise Refused(
+                413,
+                "too_many",
                 f"The body has {entries} keys, mappings and lists, which count "
                 f"{self.settings.entry_bytes} bytes each: {size + price} bytes together, and "
-                f"{self.settings.max_body} are the most that is taken. Send less at once."
+                f"{self.settings.max_body} are the most that is taken. Send less at once.",
             )
-            raise Refused(413, "too_many", what)
         room.take(price)
         return body
 
-    async def _discard(self, headers: dict[bytes, bytes], receive: Receive) -> None:
+    async def _arrived(self, receive: Receive, room: Room) -> bytes:
+        """All bytes of a body."""
+        chunks: list[bytes] = []
+        size, more = 0, True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise Refused(
+                    400, "incomplete", "The connection ended before the body was complete."
+                )
+            chunks.append(message.get("body", b""))
+            size += len(chunks[-1])
+            if size > self.settings.max_body:
+                raise self._too_large()
+            room.take(len(chunks[-1]))
+            more = message.get("more_body", False)
+        return b"".join(chunks)
+
+    async def _in_time(self, reading: Awaitable[T]) -> T:
+        """What is read; Refused (408) where it takes too long."""
+        seconds = self.settings.read_timeout
+        late = Refused(408, "slow", f"The body did not arrive within {seconds:g} s.")
+        with _cut_short() as cut:
+            timer = asyncio.get_running_loop().call_later(seconds, cut, late)
+            try:
+                return await reading
+            finally:
+                timer.cancel()
+
+    async def _discard(self, headers: RequestHeaders, receive: Receive) -> None:
         """Read what is left of a body that is too large, for a while: who is cut off in the middle
         never reads the reply.
         """
         if b"expect" in headers:  # it was not asked to send the body yet
             return
-        left = 32 * self.settings.max_body
-        try:
-            with _ReadTimeout(self.settings.read_timeout) as limit:
-                while left > 0:
-                    message = await limit.wait(receive())
-                    left -= len(message.get("body", b""))
-                    if not message.get("more_body"):
-                        return
-        except Refused:
-            return
+
+        async def all_of_it() -> None:
+            left, more = 32 * self.settings.max_body, True
+            while more and left > 0:
+                message = await receive()
+                left -= len(message.get("body", b""))
+                more = message.get("more_body", False)
+
+        with suppress(Refused):
+            await self._in_time(all_of_it())
 
 
 class Room:
@@ -453,83 +475,51 @@ class _Gone(Exception):
     """The client hung up."""
 
 
-class _Cut:
-    """Ends the waits of the task that made it from outside, with the error that says why."""
+@contextmanager
+def _cut_short() -> Iterator[Callable[[Exception], None]]:
+    """A block that is ended from outside by who calls what it gives, with the error that says why."""
+    task, whys = asyncio.current_task(), list[Exception]()
+    assert task is not None
 
-    __slots__ = ("_task", "_why")
+    def cut(why: Exception) -> None:
+        whys.append(why)
+        task.cancel()
 
-    def __init__(self) -> None:
-        self._task = asyncio.current_task()
-        self._why: Exception | None = None
-
-    async def wait(self, answer: Awaitable[T]) -> T:
-        """What is waited for; the error given to `cut`, where that comes first."""
-        try:
-            return await answer
-        except asyncio.CancelledError:
-            if self._why is None:
-                raise
-            if self._task is not None and sys.version_info >= (3, 11):
-                self._task.uncancel()
-            raise self._why from None
-
-    def cut(self, why: Exception) -> None:
-        """End the wait."""
-        self._why = why
-        if self._task is not None:
-            self._task.cancel()
+    try:
+        yield cut
+    except asyncio.CancelledError:
+        if not whys:
+            raise
+        if sys.version_info >= (3, 11):
+            task.uncancel()
+        raise whys[0] from None
 
 
-class _Presence(_Cut):
-    """Ends a wait when the client hangs up: nobody reads the answer, so nothing more is paid for
-    it.
+async def _while_there(receive: Receive, work: Awaitable[T]) -> T:
+    """What the work gives; _Gone where the client hangs up: nobody reads the answer, so nothing
+    more is paid for it.
     """
+    heard = asyncio.ensure_future(receive())
+    with _cut_short() as cut:
 
-    __slots__ = ("_message",)
+        def listen(message: asyncio.Future[MutableMapping[str, Any]]) -> None:
+            said = not message.cancelled() and message.exception() is None
+            if said and message.result()["type"] == "http.disconnect":
+                cut(_Gone())
 
-    def __init__(self, receive: Receive) -> None:
-        super().__init__()
-        self._message = asyncio.ensure_future(receive())
-        self._message.add_done_callback(self._on_message)
-
-    def __enter__(self) -> _Presence:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._message.remove_done_callback(self._on_message)
-        self._message.cancel()
-
-    def _on_message(self, message: asyncio.Future[MutableMapping[str, Any]]) -> None:
-        if (
-            not message.cancelled()
-            and message.exception() is None
-            and message.result()["type"] == "http.disconnect"
-        ):
-            self.cut(_Gone())
+        heard.add_done_callback(listen)
+        try:
+            return await work
+        finally:
+            heard.remove_done_callback(listen)
+            heard.cancel()
 
 
-class _ReadTimeout(_Cut):
-    """A bound on the time that several waits take together: Refused (408) when it is over."""
-
-    __slots__ = ("_handle",)
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__()
-        late = Refused(408, "slow", f"The body did not arrive within {seconds:g} s.")
-        self._handle = asyncio.get_running_loop().call_later(seconds, self.cut, late)
-
-    def __enter__(self) -> _ReadTimeout:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._handle.cancel()
-
-
-def log_notes(scope: Scope) -> dict[str, Any]:
+def log_notes(scope: Scope) -> Json:
     """What is known of a request beside what its client says: its token's name and its completions,
     for the access log.
     """
-    notes: dict[str, Any] = scope.setdefault("rm_gallery", {})
+    notes: Json = scope.setdefault("rm_gallery", {})
     return notes
 
 
@@ -551,7 +541,7 @@ def parameters(scope: Scope, known: Collection[str]) -> dict[str, str]:
     return {**given, **path}
 
 
-def request_id_of(headers: dict[bytes, bytes]) -> bytes:
+def request_id_of(headers: RequestHeaders) -> bytes:
     """The id the client gave, where it is a plain one, else a new one."""
     given = headers.get(b"x-request-id")
     return given if given is not None and _ID.match(given) else secrets.token_hex(8).encode()

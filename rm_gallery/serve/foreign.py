@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from rm_gallery.core.model.message import TEXT_PARTS
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.reward.abstract import PICTURES, Touches
 from rm_gallery.serve.formats import Ask, Refused
 
@@ -66,7 +67,7 @@ class _Content:
             return [self.column(each, f"{where}[{place}]") for place, each in enumerate(value)]
         if not isinstance(value, Mapping):
             return value
-        made: dict[str, Any] = {}
+        made: Json = {}
         for key, inner in value.items():
             place = f"{where}.{key}"
             if inner is not None and key in self._orders:
@@ -99,7 +100,7 @@ class _Content:
         made = {key: self._parts(inner, f"{where}.{key}") for key, inner in value.items()}
         return self._picture(made, where)
 
-    def _picture(self, value: dict[str, Any], where: str) -> dict[str, Any]:
+    def _picture(self, value: Json, where: str) -> Json:
         if self._path and value.get("path") is not None:
             value["path"] = self._below(
                 value["path"], f"{where}.path", "a picture is a data: URL or base64"

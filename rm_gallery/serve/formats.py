@@ -7,14 +7,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import RMGalleryError
+from rm_gallery.core.utils.file import read_file
 
 Scope = Literal["read", "evaluate", "deploy"]
+Spoken: TypeAlias = str | list[Json]
+"""A text, or messages."""
+Row: TypeAlias = Mapping[str, Any]
+"""What is known, by the names of a data set's columns."""
+Outcomes: TypeAlias = Sequence[Score[float]]
+"""Of completions, in their order."""
+RequestHeaders: TypeAlias = Mapping[bytes, bytes]
+"""Of a request as ASGI has them, by their names in small letters."""
 
 
 class Ask(NamedTuple):
@@ -24,15 +35,15 @@ class Ask(NamedTuple):
     `completion` apart, each a text or a list of messages.
     """
 
-    messages: list[dict[str, Any]] | None = None
-    prompt: str | list[dict[str, Any]] | None = None
-    completion: str | list[dict[str, Any]] | None = None
+    messages: list[Json] | None = None
+    prompt: Spoken | None = None
+    completion: Spoken | None = None
     reference: Any = None
-    row: Mapping[str, Any] | None = None
+    row: Row | None = None
     """What else is known, by the names of a data set's columns; keywords of a deployed evaluator.
     """
     id: str = ""
-    original_messages: list[dict[str, Any]] | None = None
+    original_messages: list[Json] | None = None
     """For deployed evaluators, where the format has it."""
     tools: list[Any] | None = None
     problem: str = ""
@@ -42,7 +53,9 @@ class Ask(NamedTuple):
     own: bool | None = None
     """Whether the server's own files say what it holds beside the completion, as those of tasks do."""
     kept: Any = None
-    """What the codec needs of the request again for its reply (`Kept`); nobody else reads it."""
+    """The request (`Posted`), of its first ask: what the codec needs again for its reply; nobody
+    else reads it.
+    """
 
 
 class Refused(RMGalleryError):
@@ -75,13 +88,6 @@ class Posted(NamedTuple):
     """As it came."""
     params: Mapping[str, str]
     """Of path and query."""
-
-
-class Kept(NamedTuple):
-    """What a reply needs of its request; the first ask of a request holds it."""
-
-    body: Any
-    params: Mapping[str, str]
     instead: float | None
     """Number to send where there is no score, as the query says; None for none."""
 
@@ -90,7 +96,7 @@ class Answered(NamedTuple):
     """A request and what came of it, for its reply."""
 
     asks: Sequence[Ask]
-    outcomes: Sequence[Score[float]]
+    outcomes: Outcomes
     """In the order of the asks."""
     scores: Sequence[Any]
     """Their values; where there is none, what the query says instead."""
@@ -135,6 +141,23 @@ class Codec:
     then refused.
     """
 
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        asks: Callable[[Posted], Sequence[Ask]],
+        reply: Callable[[Answered], Any],
+        request_model: type[BaseModel],
+        response_model: Any,
+        named: Callable[[Any], Any] = lambda request: None,
+    ) -> Codec:
+        """The format of which formats.yaml says all that is no function."""
+        facts = _FACTS[name]
+        query = {each: QUERY[each] for each in facts.get("query", ())}
+        functions = {"asks": asks, "reply": reply, "named": named}
+        models = {"request_model": request_model, "response_model": response_model}
+        return cls(name, **{**facts, **functions, **models, "query": query})
+
     def codecs(self) -> tuple[Codec, ...]:
         """The format at every place where it is mounted."""
         own = self.path.removeprefix("/v1")
@@ -149,22 +172,22 @@ class Codec:
         `evaluator:ID`, or empty for the only one there is) and the asks; raises Refused.
         """
         request = read(self.request_model, body) if self.request_model and self.modelled else body
-        kept = Kept(body, params, _instead(params))
-        first, *others = self.asks(Posted(request, body, params))
-        target = target_of(params)
-        if not target:
-            name = self.named(request)
-            target = f"reward:{name}" if isinstance(name, str) and name else self.target
-        return target, [first._replace(kept=kept), *others]
+        posted = Posted(request, body, params, _instead(params))
+        first, *others = self.asks(posted)
+        name = params.get("name") or self.named(request)
+        target = f"reward:{name}" if isinstance(name, str) and name else self.target
+        if "id" in params:
+            target = f"evaluator:{params['id']}"
+        return target, [first._replace(kept=posted), *others]
 
-    def render(self, asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
+    def render(self, asks: Sequence[Ask], outcomes: Outcomes) -> tuple[int, Any]:
         """From the asks and their outcomes, in the same order, to HTTP status and body."""
-        kept: Kept = asks[0].kept
-        scores = [kept.instead if each.value is None else each.value for each in outcomes]
+        posted: Posted = asks[0].kept
+        scores = [posted.instead if each.value is None else each.value for each in outcomes]
         if self.numeric:
             _refuse_missing(scores, outcomes)
         late = len(outcomes) == 1 and outcomes[0].code == "deadline"
-        answered = Answered(asks, outcomes, scores, kept.body, kept.params)
+        answered = Answered(asks, outcomes, scores, posted.body, posted.params)
         return self.late if late else 200, self.reply(answered)
 
 
@@ -177,7 +200,7 @@ PLACES = (("", ""), ("_reward", "/v1/rewards/{name}"), ("_evaluation", "/v1/eval
 """
 
 
-def described(*ways: Mapping[str, Any]) -> dict[str, Any]:
+def described(*ways: Json) -> Json:
     """What a description adds to a model of which one of several ways has to be taken: fields by
     the schema they fit then.
     """
@@ -192,9 +215,9 @@ def described(*ways: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-NULL: dict[str, Any] = {"type": "null"}
-GIVEN: dict[str, Any] = {"not": NULL}
-SOME: dict[str, Any] = {"type": "array", "minItems": 1}
+NULL: Json = {"type": "null"}
+GIVEN: Json = {"not": NULL}
+SOME: Json = {"type": "array", "minItems": 1}
 """Schemas of a field that is left out, of one that is there, and of a list with something in it."""
 
 
@@ -208,29 +231,27 @@ class Turn(Open):
     """A message as chat models take it."""
 
     role: str
-    content: str | list[dict[str, Any]] | None = None
+    content: Spoken | None = None
     name: str | None = None
-    tool_calls: list[dict[str, Any]] | None = None
+    tool_calls: list[Json] | None = None
     tool_call_id: str | None = None
 
 
-ON_ERROR = {
+_FACTS: dict[str, Json] = read_file(Path(__file__).with_name("formats.yaml"))
+QUERY = {
     "on_error": (
         float,
         "The number to send where there is no score; without it such a request is refused.",
-    )
-}
-COLUMNS = {
+    ),
     "reference": (str, "The column that holds the reference answer."),
     "prompt": (str, "The column that holds the prompt, a text or messages."),
+    "components": (
+        str,
+        "Components to log, separated by commas; always the same for all completions.",
+    ),
+    "keys": (bool, "Whether to answer with an object of all components."),
 }
-
-
-def target_of(params: Params) -> str:
-    """The target that the path names; empty for the only one that the server offers."""
-    if "name" in params:
-        return f"reward:{params['name']}"
-    return f"evaluator:{params['id']}" if "id" in params else ""
+"""Parameters that a format may have, by type and meaning."""
 
 
 def read(model: type[M], body: Any, where: str = "") -> M:
@@ -248,9 +269,20 @@ def read(model: type[M], body: Any, where: str = "") -> M:
         ) from None
 
 
+_KINDS = {
+    dict: "an object",
+    list: "a list",
+    type(None): "null",
+    str: "a string",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+}
+
+
 def _describe_input(value: Any) -> str:
-    kinds = {dict: "an object", list: "a list", type(None): "null"}
-    return kinds.get(type(value)) or f"{value!r:.60}"
+    plain = isinstance(value, str | int | float)
+    return f"{value!r:.60}" if plain else _KINDS[type(value)]
 
 
 def json_text(value: Any) -> str:
@@ -264,12 +296,11 @@ def json_text(value: Any) -> str:
 
 def _instead(params: Params) -> float | None:
     """The number for a missing score that the query has; Refused when it is none."""
-    text = params.get("on_error", "")
-    try:
-        instead = float(text) if text else None
-    except ValueError:
-        instead = math.nan
-    if instead is not None and not math.isfinite(instead):
+    text = params.get("on_error")
+    if not text:
+        return None
+    instead = finite(text)
+    if instead is None:
         raise invalid(
             f"on_error is {text!r:.60}; give the number that stands for a missing score, or leave "
             f"it out to have such "
@@ -278,26 +309,33 @@ def _instead(params: Params) -> float | None:
     return instead
 
 
-def _refuse_missing(scores: Sequence[float | None], outcomes: Sequence[Score[float]]) -> None:
+def finite(text: str | bytes) -> float | None:
+    """The number that a text is; None for what is none, or no finite one."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _refuse_missing(scores: Sequence[float | None], outcomes: Outcomes) -> None:
     """Refused when there is no number to send: 503 where asking again may help, 504 after a
     deadline, 422 where there is nothing to judge by.
     """
     missing = [place for place, score in enumerate(scores) if score is None]
     if missing:
         # one that broke says more than one that cannot be judged anyway
-        place = next((place for place in missing if _may_help(outcomes[place])), missing[0])
+        place = max(missing, key=lambda place: _status_of(outcomes[place]) > 422)
         said = missing_said(outcomes, missing, place, "completions")
         raise Refused(
-            late_or_unavailable(outcomes[place]) if _may_help(outcomes[place]) else 422,
+            _status_of(outcomes[place]),
             "no_score",
             f"{said} This format has no field for that; add ?on_error=NUMBER to get a number of "
             "your choice in its place.",
         )
 
 
-def missing_said(
-    outcomes: Sequence[Score[float]], missing: Sequence[int], place: int, what: str
-) -> str:
+def missing_said(outcomes: Outcomes, missing: Sequence[int], place: int, what: str) -> str:
     """How many of a request have no score, and why the one at a place has none."""
     one = outcomes[place]
     return (
@@ -311,16 +349,13 @@ def late_or_unavailable(outcome: Score[float]) -> int:
     return 504 if outcome.code == "deadline" else 503
 
 
-def _may_help(outcome: Score[float]) -> bool:
-    """Whether it may have a score when it is asked for again."""
-    return outcome.status == "failed" and outcome.code not in (
-        "invalid_item",
-        "data",
-        "invalid_request",
-    )
+def _status_of(outcome: Score[float]) -> int:
+    """The status of a reply that lacks this score: 422 where asking again would not help."""
+    fixed = outcome.code in ("invalid_item", "data", "invalid_request")
+    return 422 if fixed or outcome.status != "failed" else late_or_unavailable(outcome)
 
 
-def column(row: Mapping[str, Any], params: Params, field: str, usual: Sequence[str]) -> Any:
+def column(row: Row, params: Params, field: str, usual: Sequence[str]) -> Any:
     """The value for `field`: of the column that the query names, else of the first usual one that
     the row has, else None.
     """
@@ -345,7 +380,7 @@ REFERENCES = (
 PROMPTS = ("messages", "prompt")
 
 
-def conversation(value: Any, where: str) -> str | list[dict[str, Any]]:
+def conversation(value: Any, where: str) -> Spoken:
     """A prompt as text or messages; Refused for anything else."""
     if value is None or isinstance(value, str):
         return value or ""
@@ -386,15 +421,13 @@ class ScoreRequest(BaseModel):
         ),
     )
 
-    messages: list[dict[str, Any]] | None = None
-    prompt: str | list[dict[str, Any]] | None = None
-    completion: str | list[dict[str, Any]] | None = None
+    messages: list[Json] | None = None
+    prompt: Spoken | None = None
+    completion: Spoken | None = None
     reference: Any = Field(
         default=None, description="The reference answer, for rewards that read one."
     )
-    row: dict[str, Any] | None = Field(
-        default=None, description="What else is known, by column names."
-    )
+    row: Json | None = Field(default=None, description="What else is known, by column names.")
     id: str | None = Field(default=None, description="Given back in the reply.")
 
 
@@ -430,7 +463,7 @@ FIELDS = frozenset(ScoreRequest.model_fields)
 
 
 def ask_of(body: Any, where: str = "the body") -> Ask:
-    """The ask of one object; Refused names the field that does not fit."""
+    """The ask of one object, whose fields are its own; Refused names the one that does not fit."""
     if not isinstance(body, dict):
         raise invalid(
             f"{where} is {_kind(body)}; it is an object with messages, or prompt and completion."
@@ -441,31 +474,22 @@ def ask_of(body: Any, where: str = "the body") -> Ask:
             f"{where} has the unknown field {min(unknown)!r:.60}; known: "
             f"{', '.join(sorted(FIELDS))}."
         )
-    messages, completion, prompt = body.get("messages"), body.get("completion"), body.get("prompt")
-    if messages is None:
-        if completion is None:
-            raise invalid(f"{where} has neither messages nor completion; give one of them.")
-    elif completion is not None or prompt is not None:
+    given = {name: value for name, value in body.items() if value is not None}
+    if "messages" not in given and "completion" not in given:
+        raise invalid(f"{where} has neither messages nor completion; give one of them.")
+    if "messages" in given and ("completion" in given or "prompt" in given):
         raise invalid(f"{where} has messages and prompt or completion; give one or the other.")
-    row, given = body.get("row"), body.get("id")
-    if row is not None and type(row) is not dict:
-        raise invalid(f"{where}: row is {_kind(row)}; it is an object of columns.")
-    if given is not None and type(given) is not str:
-        raise invalid(f"{where}: id is {_kind(given)}; it is a string.")
-    return Ask(
-        None if messages is None else turns(messages, f"{where}: messages"),
-        prompt if prompt is None or type(prompt) is str else turns(prompt, f"{where}: prompt"),
-        completion
-        if completion is None or type(completion) is str
-        else turns(completion, f"{where}: completion"),
-        body.get("reference"),
-        row,
-        given or "",
-    )
+    for name, kind, what in (("row", dict, "an object of columns"), ("id", str, "a string")):
+        if name in given and type(given[name]) is not kind:
+            raise invalid(f"{where}: {name} is {_kind(given[name])}; it is {what}.")
+    for name in ("messages", "prompt", "completion"):
+        if name in given and (name == "messages" or type(given[name]) is not str):
+            _check_turns(given[name], f"{where}: {name}")
+    return Ask(**given)
 
 
-def turns(value: Any, where: str) -> list[dict[str, Any]]:
-    """A list of messages; Refused for anything else."""
+def _check_turns(value: Any, where: str) -> None:
+    """Refused for what is no list of messages."""
     if type(value) is not list or not value:
         raise invalid(
             f"{where} is {_kind(value)}; it is a text or a list of messages with role and content."
@@ -475,20 +499,10 @@ def turns(value: Any, where: str) -> list[dict[str, Any]]:
             raise invalid(
                 f"{where}[{place}] is no message; a message is an object with role and content."
             )
-    return value
 
 
 def _kind(value: Any) -> str:
-    if value == []:
-        return "an empty list"
-    kinds = {
-        dict: "an object",
-        list: "a list",
-        str: "a string",
-        bool: "true or false",
-        type(None): "null",
-    }
-    return kinds.get(type(value), "a number")
+    return "an empty list" if value == [] else _KINDS[type(value)]
 
 
 def _many(body: Any) -> list[Ask]:
@@ -499,38 +513,35 @@ def _many(body: Any) -> list[Ask]:
         )
     if len(items) > MAX_ITEMS:
         raise invalid(f"items has {len(items)} entries; at most {MAX_ITEMS} are taken at once.")
-    return [_item(item, place) for place, item in enumerate(items)]
+    asks = []
+    for place, item in enumerate(items):
+        try:
+            asks.append(ask_of(item, f"items[{place}]"))
+        except Refused as error:
+            given = item.get("id") if isinstance(item, dict) else None
+            asks.append(Ask(problem=str(error), id=given if isinstance(given, str) else ""))
+    return asks
 
 
-def _item(item: Any, place: int) -> Ask:
-    try:
-        return ask_of(item, f"items[{place}]")
-    except Refused as error:
-        given = item.get("id") if isinstance(item, dict) else None
-        return Ask(problem=str(error), id=given if isinstance(given, str) else "")
-
-
-def reply_of(ask: Ask, scored: Score[float]) -> dict[str, Any]:
+def reply_of(ask: Ask, scored: Score[float]) -> Json:
     """An outcome as the server says it."""
     return {"id": ask.id or None, **scored.to_dict()}
 
 
-_EXAMPLE = {"prompt": "What is 2 + 2?", "completion": "4", "reference": "4"}
-
 NATIVE = (
-    Codec(
-        "reward", "/v1/rewards/{name}",
+    Codec.of(
+        "reward",
         lambda posted: [ask_of(posted.body)],
         lambda said: reply_of(said.asks[0], said.outcomes[0]),
-        ScoreRequest, ScoreReply, _EXAMPLE, "Score one completion with a reward.",
-        modelled=False, late=504,
+        ScoreRequest,
+        ScoreReply,
     ),
-    Codec(
-        "reward_batch", "/v1/rewards/{name}/batch",
+    Codec.of(
+        "reward_batch",
         lambda posted: _many(posted.body),
         lambda said: {"results": list(map(reply_of, said.asks, said.outcomes))},
-        BatchRequest, BatchReply, {"items": [_EXAMPLE]},
-        "Score many completions with a reward, with an outcome for each.",
-        modelled=False,
+        BatchRequest,
+        BatchReply,
     ),
-)  # fmt: skip
+)
+"""The server's own."""

@@ -8,9 +8,11 @@ import asyncio
 import math
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count, repeat
 from typing import Any, Protocol
 
@@ -20,6 +22,7 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import current_deadline
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.options import RunOptions, whole
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.reward.blame import SecondLook, suspected
 from rm_gallery.core.reward.judges import touched_by
 from rm_gallery.core.reward.reward import BaseReward
@@ -41,7 +44,7 @@ from rm_gallery.evaluation.pool import LIMITS
 from rm_gallery.evaluation.store import Store, StoreError, UnknownEvaluator
 from rm_gallery.integrations.scoring import scored_of
 from rm_gallery.serve.foreign import Allowed, content_only
-from rm_gallery.serve.formats import Ask, Refused
+from rm_gallery.serve.formats import Ask, Outcomes, Refused, Spoken
 from rm_gallery.serve.standing import StandingRun
 
 LATE = failed("deadline", "No result within the request's time.", "caller")
@@ -109,8 +112,8 @@ class RewardLane:
         chosen = reward.max_workers if max_workers is None else whole("max_workers", max_workers, 1)
         self.run = StandingRun(
             executor(reward, {}, reward.deadline),
-            self._deliver,
-            self._broken,
+            partial(self._post, self._settle_results),
+            partial(self._post, self._settle_broken),
             max_workers=max(chosen, reward.least_workers),
             lane=lane_of(reward),
             label=reward.name,
@@ -134,22 +137,25 @@ class RewardLane:
         ]
         if self.waiting + n > self.max_waiting:
             if n > self.max_waiting:
-                what = (
-                    f"{n} completions are asked for at once; at most {self.max_waiting} are taken."
+                raise Refused(
+                    413,
+                    "too_many",
+                    f"{n} completions are asked for at once; at most {self.max_waiting} are taken.",
                 )
-                raise Refused(413, "too_many", what)
-            what = (
+            raise Refused(
+                429,
+                "busy",
                 f"{self.waiting} completions are waiting for {self.name} already; at most "
-                f"{self.max_waiting} may."
+                f"{self.max_waiting} may.",
+                retry_after=self.seconds_to_wait(n),
             )
-            raise Refused(429, "busy", what, retry_after=self.seconds_to_wait(n))
         if self.reward.compares and n == 1:
             # compared with itself each completion would get the same number, and a trainer no
             # gradient
             return [failed("single_output", f"{self.name} {_NEEDS_GROUP}", "caller")]
         loop = self._loop = asyncio.get_running_loop()
         outcomes: list[Any] = [None] * n
-        limit = seconds if self.reward.deadline is None else min(seconds, self.reward.deadline)
+        limit = min(seconds, self.reward.deadline or seconds)
         deadline = Deadline(limit, shared=True, work=n * self.max_seconds)
         call = _PendingRequest(outcomes, 0, loop.create_future(), limit, deadline)
         groups: dict[str, int] = {}
@@ -200,16 +206,12 @@ class RewardLane:
 
     def _feed(self) -> None:
         fresh, self._fresh = self._fresh, []
-        plans = plans_of(self.reward, [sample for _, sample, _ in fresh])
+        numbers, samples, deadlines = map(list, zip(*fresh, strict=True))
         try:
-            self.run.feed(
-                [
-                    (number, plan, deadline)
-                    for (number, _, deadline), plan in zip(fresh, plans, strict=True)
-                ]
-            )
+            plans = plans_of(self.reward, samples)
+            self.run.feed(list(zip(numbers, plans, deadlines, strict=True)))
         except Exception as error:  # noqa: BLE001 - those who asked are told that it is not their fault
-            self._settle_broken(error, [number for number, _, _ in fresh])
+            self._settle_broken(error, numbers)
 
     def _expire(self, call: _PendingRequest, deadline: Deadline) -> None:
         if not call.waiter.done():
@@ -217,18 +219,11 @@ class RewardLane:
             # what waits for its turn leaves the queue, and what runs its process
             self.run.expire(deadline)
 
-    # -- on any thread -----------------------------------------------------------------------------
-
-    def _deliver(self, results: list[tuple[int, DataSample]]) -> None:
-        self._post(lambda: self._settle_results(results))
-
-    def _broken(self, error: BaseException, numbers: list[int]) -> None:
-        self._post(lambda: self._settle_broken(error, numbers))
-
-    def _post(self, work: Callable[[], None]) -> None:
+    def _post(self, work: Callable[..., None], *given: Any) -> None:
+        """From any thread, have something done on the server's loop."""
         assert self._loop is not None
         with suppress(RuntimeError):  # the server's loop is closed: nobody waits
-            library_loop.post(self._loop, work)
+            library_loop.post(self._loop, partial(work, *given))
 
     # -- on the server's loop ----------------------------------------------------------------------
 
@@ -299,15 +294,10 @@ class RewardLane:
         """The outcome as a client is told it: what an exception says of this machine's files is for
         the log alone.
         """
-        if (
-            outcome.value is None
-            and (reason := _PATH.sub(r"…/\1", outcome.reason)) != outcome.reason
-        ):
-            logger.warning(
-                "{}: {} ({}): {}", self.name, outcome.status, outcome.code, outcome.reason
-            )
-            return replace(outcome, reason=reason)
-        return outcome
+        if outcome.value is not None or not _PATH.search(outcome.reason):
+            return outcome
+        logger.warning("{}: {} ({}): {}", self.name, outcome.status, outcome.code, outcome.reason)
+        return replace(outcome, reason=_PATH.sub(r"…/\1", outcome.reason))
 
     def _settle_broken(self, error: BaseException, numbers: list[int]) -> None:
         self.broken = f"{type(error).__name__}: {redact(str(error))}"
@@ -320,7 +310,7 @@ def sample_of(ask: Ask) -> DataSample:
     """The sample an ask is about; DataError where it cannot be told."""
     if ask.problem:
         raise DataError(ask.problem)
-    about: dict[str, Any] = {
+    about: Json = {
         "ground_truth": ask.reference,
         "tools": ask.tools,
         "row": ask.row,
@@ -334,7 +324,7 @@ def sample_of(ask: Ask) -> DataSample:
 class Evaluators(Protocol):
     """Deployed evaluators, by id."""
 
-    async def deployed(self) -> Sequence[Mapping[str, Any]]:
+    async def deployed(self) -> Sequence[Json]:
         """What is deployed now."""
 
     async def score(
@@ -430,17 +420,15 @@ class Handler:
             )
         return await self.evaluators.score(name, asks, seconds)
 
-    def shares(self, target: str, outcomes: Sequence[Score[float]]) -> list[Score[float]]:
+    def shares(self, target: str, outcomes: Outcomes) -> list[Score[float]]:
         """Outcomes whose scores are shares of their range, 1 being best; those of an evaluator are
         shares already.
 
         Refused (422) for a reward whose range is open.
         """
         kind, _, name = target.partition(":")
-        reward = (
-            self.rewards.get(name or next(iter(self.rewards), "")) if kind != "evaluator" else None
-        )
-        if reward is None:
+        reward = self.rewards.get(name or next(iter(self.rewards), ""))
+        if kind == "evaluator" or reward is None:
             return list(outcomes)
         try:
             return [
@@ -452,12 +440,10 @@ class Handler:
 
     async def _only(self, kind: str) -> tuple[str, str]:
         """The one target there is, of a kind where one is named."""
-        deployed = (
-            await self.evaluators.deployed()
-            if self.evaluators is not None and kind != "reward"
-            else ()
-        )
-        targets = [("evaluator", str(each["id"])) for each in deployed]
+        targets = []
+        if self.evaluators is not None and kind != "reward":
+            deployed = await self.evaluators.deployed()
+            targets = [("evaluator", str(each["id"])) for each in deployed]
         if kind != "evaluator" or not targets:  # reward-kit's format is for evaluators first
             targets += [("reward", name) for name in self.rewards]
         if len(targets) == 1:
@@ -478,8 +464,8 @@ class Handler:
             for name, lane in self.lanes.items()
             if lane.broken
         ]
-        problem = self.evaluators.problem() if self.evaluators is not None else ""
-        return [*broken, *([problem] if problem else [])]
+        store = self.evaluators.problem() if self.evaluators is not None else ""
+        return list(filter(None, [*broken, store]))
 
     async def close(self) -> None:
         """Give up what is not done."""
@@ -519,13 +505,13 @@ class ServedEvaluators:
         self.shown = store.shown
         self._live = LiveEvaluators(store, workers=workers, limits=limits, sandbox=sandbox)
         self._max_waiting = max_waiting
-        self.waiting: dict[str, int] = {}
-        self._listed: list[dict[str, Any]] = []
+        self.waiting = Counter[str]()
+        self._listed: list[Json] = []
         self._at = -LIST_SECONDS
-        self._listing: asyncio.Task[list[dict[str, Any]]] | None = None
+        self._listing: asyncio.Task[list[Json]] | None = None
         self._problem = ""
 
-    async def deployed(self) -> Sequence[Mapping[str, Any]]:
+    async def deployed(self) -> Sequence[Json]:
         """What is deployed, at most a second old; Refused (503) while the store cannot be read."""
         if time.monotonic() - self._at >= LIST_SECONDS:
             # whoever comes meanwhile waits for the same list: an older one may name another target
@@ -535,14 +521,14 @@ class ServedEvaluators:
                 raise self._unreadable(error) from error
         return self._listed
 
-    def _start_listing(self) -> asyncio.Task[list[dict[str, Any]]]:
+    def _start_listing(self) -> asyncio.Task[list[Json]]:
         """The list that is being read, begun if it is not."""
         if self._listing is None:
             self._listing = asyncio.ensure_future(asyncio.to_thread(self._live.list))
             self._listing.add_done_callback(self._looked)
         return self._listing
 
-    def _looked(self, listing: asyncio.Task[list[dict[str, Any]]]) -> None:
+    def _looked(self, listing: asyncio.Task[list[Json]]) -> None:
         self._listing = None
         if not listing.cancelled() and listing.exception() is None:
             self._listed, self._at, self._problem = listing.result(), time.monotonic(), ""
@@ -556,38 +542,43 @@ class ServedEvaluators:
             Refused: there is no such evaluator (404), no room for the asks (429), or no sandbox or
                 store (503).
         """
-        waiting = self.waiting.get(evaluator_id, 0)
+        waiting, own = self.waiting[evaluator_id], Counter({evaluator_id: len(asks)})
         if waiting + len(asks) > self._max_waiting:
-            what = (
+            raise Refused(
+                429,
+                "busy",
                 f"{waiting} conversations are waiting for {evaluator_id} already; at most "
-                f"{self._max_waiting} may."
+                f"{self._max_waiting} may.",
+                retry_after=1.0,
             )
-            raise Refused(429, "busy", what, retry_after=1.0)
-        places = [place for place, ask in enumerate(asks) if not ask.problem]
-        outcomes = [failed("invalid_item", ask.problem, "data") for ask in asks]
-        self.waiting[evaluator_id] = waiting + len(asks)
+        self.waiting += own
         try:
-            payloads = [payload_of(asks[place]) for place in places]
+            payloads = [payload_of(ask) for ask in asks if not ask.problem]
             results = await self._live.evaluate_batch(evaluator_id, payloads, seconds)
         # whose message is for the owner of the store: it says where that is
         except UnknownEvaluator as error:
-            what = f"There is no evaluator {evaluator_id!r:.80}. GET /v1/evaluations lists them."
-            raise Refused(404, "unknown_evaluator", what) from error
+            raise Refused(
+                404,
+                "unknown_evaluator",
+                f"There is no evaluator {evaluator_id!r:.80}. GET /v1/evaluations lists them.",
+            ) from error
         except StoreError as error:
             raise self._unreadable(error) from error
         except (SandboxUnavailable, DamagedBundle) as error:
             logger.error("evaluator {}: {}", evaluator_id, error)
-            what = f"The evaluator {evaluator_id} cannot be run on this server; its log says why."
-            raise Refused(503, "unavailable", what, retry_after=30.0) from error
+            raise Refused(
+                503,
+                "unavailable",
+                f"The evaluator {evaluator_id} cannot be run on this server; its log says why.",
+                retry_after=30.0,
+            ) from error
         finally:
-            left = self.waiting[evaluator_id] - len(asks)
-            if left:
-                self.waiting[evaluator_id] = left
-            else:
-                del self.waiting[evaluator_id]
-        for place, result in zip(places, results, strict=True):
-            outcomes[place] = scored_of_result(result)
-        return outcomes
+            self.waiting -= own
+        found = map(scored_of_result, results)
+        return [
+            failed("invalid_item", ask.problem, "data") if ask.problem else next(found)
+            for ask in asks
+        ]
 
     def problem(self) -> str:
         """Why the store cannot be read, as it was last seen; empty while it can."""
@@ -604,34 +595,27 @@ class ServedEvaluators:
 
     def _unreadable(self, error: Exception) -> Refused:
         logger.error("{}", str(error) or f"the store {self.shown} does not answer")
-        self._problem, self._loop = (
-            "the store of evaluators cannot be read",
-            asyncio.get_running_loop(),
-        )
+        self._problem = "the store of evaluators cannot be read"
+        self._loop = asyncio.get_running_loop()
         return Refused(
             503, "store_unavailable", "The store of evaluators cannot be read now.", retry_after=5.0
         )
 
 
-def payload_of(ask: Ask) -> dict[str, Any]:
+def payload_of(ask: Ask) -> Json:
     """What the function of an evaluator gets."""
-    messages = ask.messages
-    original = ask.original_messages
+    messages, original = ask.messages, ask.original_messages
     if messages is None:
         asked = _as_turns(ask.prompt, "user")
         messages = [*asked, *_as_turns(ask.completion, "assistant")]
         original = original or asked
-    payload: dict[str, Any] = {"messages": messages, "ground_truth": ask.reference}
-    if original is not None:
-        payload["original_messages"] = original
-    if ask.tools is not None:
-        payload["tools"] = ask.tools
-    if ask.row:
-        payload["kwargs"] = dict(ask.row)
-    return payload
+    kwargs = dict(ask.row) if ask.row else None
+    more = {"original_messages": original, "tools": ask.tools, "kwargs": kwargs}
+    given = {name: value for name, value in more.items() if value is not None}
+    return {"messages": messages, "ground_truth": ask.reference, **given}
 
 
-def _as_turns(content: str | list[dict[str, Any]] | None, speaker: str) -> list[dict[str, Any]]:
+def _as_turns(content: Spoken | None, speaker: str) -> list[Json]:
     if content is None:
         return []
     return [{"role": speaker, "content": content}] if isinstance(content, str) else content

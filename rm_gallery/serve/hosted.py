@@ -7,17 +7,15 @@ grader_run_response.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, RootModel
 
+from rm_gallery.core.model.transport import Json
 from rm_gallery.integrations.causes import flags
 from rm_gallery.serve.formats import (
-    COLUMNS,
     GIVEN,
     MAX_ITEMS,
-    ON_ERROR,
     PROMPTS,
     REFERENCES,
     SOME,
@@ -26,6 +24,7 @@ from rm_gallery.serve.formats import (
     Codec,
     Open,
     Posted,
+    Row,
     Turn,
     column,
     conversation,
@@ -42,8 +41,8 @@ class GooglePart(Open):
 
     text: str | None = None
     thought: bool | None = None
-    functionCall: dict[str, Any] | None = None
-    functionResponse: dict[str, Any] | None = None
+    functionCall: Json | None = None
+    functionResponse: Json | None = None
 
 
 class GoogleContent(Open):
@@ -69,7 +68,7 @@ class GoogleRequest(Open):
 
     example: GoogleExample
     response: GoogleContent
-    metadata: dict[str, Any] = Field(default_factory=dict)
+    metadata: Json = Field(default_factory=dict)
 
 
 class GoogleReply(BaseModel):
@@ -97,7 +96,7 @@ def _google(posted: Posted) -> list[Ask]:
     return [ask]
 
 
-def _of_row(posted: Posted, row: Mapping[str, Any], **fields: Any) -> Ask:
+def _of_row(posted: Posted, row: Row, **fields: Any) -> Ask:
     """An ask with its row's reference, and where the format has it there, with its prompt."""
     return Ask(row=row, reference=column(row, posted.params, "reference", REFERENCES), **fields)
 
@@ -109,7 +108,7 @@ def _of_item(posted: Posted, **fields: Any) -> list[Ask]:
     return [_of_row(posted, row, prompt=prompt, **fields)]
 
 
-def _google_turns(content: GoogleContent) -> list[dict[str, Any]]:
+def _google_turns(content: GoogleContent) -> list[Json]:
     """A turn as chat messages: one, and one more for every answer of a tool."""
     role = _GOOGLE_ROLES.get(content.role, content.role)
     parts = [part for part in content.parts if not part.thought]
@@ -123,7 +122,7 @@ def _google_turns(content: GoogleContent) -> list[dict[str, Any]]:
     if others:
         shown = [{"type": "text", "text": text} for text in texts]
         shown += [{"type": "inline", **part.model_dump(exclude_none=True)} for part in others]
-    turn: dict[str, Any] = {"role": role, "content": shown}
+    turn: Json = {"role": role, "content": shown}
     thoughts = "".join(part.text or "" for part in content.parts if part.thought)
     if thoughts:
         turn["reasoning_content"] = thoughts
@@ -138,7 +137,7 @@ def _google_turns(content: GoogleContent) -> list[dict[str, Any]]:
     return tool_turns if tool_turns and not texts and not calls else [turn, *tool_turns]
 
 
-def _call_of_openai(call: Mapping[str, Any]) -> dict[str, Any]:
+def _call_of_openai(call: Json) -> Json:
     arguments = call.get("args")
     function = {
         "name": json_text(call.get("name")),
@@ -147,7 +146,7 @@ def _call_of_openai(call: Mapping[str, Any]) -> dict[str, Any]:
     return {"id": json_text(call.get("id")), "type": "function", "function": function}
 
 
-def _google_reply(said: Answered) -> dict[str, Any]:
+def _google_reply(said: Answered) -> Json:
     return {"reward": said.scores[0], "user_requested_aux_info": said.outcomes[0].reason or None}
 
 
@@ -171,14 +170,14 @@ class AzureSample(Open):
 
     choices: list[AzureChoice] | None = None
     output_text: str | None = None
-    output_tools: list[dict[str, Any]] | None = None
+    output_tools: list[Json] | None = None
 
 
 class AzureRequest(Open):
     """One rollout with its row."""
 
     sample: AzureSample
-    item: dict[str, Any] | None = None
+    item: Json | None = None
     trace_id: str | None = None
 
 
@@ -208,7 +207,7 @@ class AwsItem(Open):
 
     id: str
     messages: list[Turn] = Field(min_length=1)
-    metadata: dict[str, Any] | None = None
+    metadata: Json | None = None
     reference_answer: Any = None
 
 
@@ -246,7 +245,7 @@ def _aws(posted: Posted) -> list[Ask]:
     return asks
 
 
-def _aws_reply(said: Answered) -> list[dict[str, Any]]:
+def _aws_reply(said: Answered) -> list[Json]:
     entries = []
     for ask, each, score in zip(said.asks, said.outcomes, said.scores, strict=True):
         metrics = [
@@ -264,9 +263,9 @@ def _aws_reply(said: Answered) -> list[dict[str, Any]]:
 class OpenaiRequest(Open):
     """One rollout; `grader` names the reward where the path does not."""
 
-    grader: dict[str, Any] | None = None
+    grader: Json | None = None
     model_sample: str
-    item: dict[str, Any] | None = None
+    item: Json | None = None
 
 
 class OpenaiErrors(BaseModel):
@@ -295,7 +294,7 @@ class OpenaiMetadata(BaseModel):
     type: str
     errors: OpenaiErrors
     execution_time: float
-    scores: dict[str, Any]
+    scores: Json
     token_usage: int | None = None
     sampled_model_name: str | None = None
 
@@ -304,9 +303,9 @@ class OpenaiReply(BaseModel):
     """A grade; null where there is none, with the flag that says why."""
 
     reward: float | None
-    sub_rewards: dict[str, Any]
+    sub_rewards: Json
     metadata: OpenaiMetadata
-    model_grader_token_usage_per_model: dict[str, Any]
+    model_grader_token_usage_per_model: Json
 
 
 _FLAGS = {
@@ -326,9 +325,9 @@ _FLAGS = {
 _DETAILS = {"model_grader_server_error", "python_grader_runtime_error"}
 
 
-def _openai_reply(said: Answered) -> dict[str, Any]:
+def _openai_reply(said: Answered) -> Json:
     [each], grader = said.outcomes, said.body.get("grader") or {}
-    wrong: dict[str, Any] = {}
+    wrong: Json = {}
     if each.value is None:
         flag = _FLAGS.get(each.code, "other_error")
         wrong = {flag: True, **({f"{flag}_details": each.reason} if flag in _DETAILS else {})}
@@ -348,56 +347,16 @@ def _openai_reply(said: Answered) -> dict[str, Any]:
 
 
 FORMATS = (
-    Codec(
-        "google", "/google", _google, _google_reply, GoogleRequest, GoogleReply,
-        {
-            "example": {
-                "contents": [{"role": "user", "parts": [{"text": "What is 2 + 2?"}]}],
-                "references": {"answer": "4"},
-            },
-            "response": {"parts": [{"text": "4"}]},
-            "metadata": {"step": 1, "tuning_job_id": 7},
-        },
-        "Score one completion in the format of Google's reinforcement tuning.",
-        {**ON_ERROR, "reference": COLUMNS["reference"]},
-        numeric=True,
-    ),
-    Codec(
-        "azure", "/azure", _azure, lambda said: {"score": said.scores[0]}, AzureRequest, AzureReply,
-        {
-            "sample": {"choices": [{"message": {"role": "assistant", "content": "4"}}]},
-            "item": {"messages": [{"role": "user", "content": "What is 2 + 2?"}], "reference_answer": "4"},
-            "trace_id": "trace_1",
-        },
-        "Score one completion in the format of Azure's endpoint grader.",
-        {**ON_ERROR, **COLUMNS},
-        numeric=True,
-    ),
-    Codec(
-        "aws", "/aws", _aws, _aws_reply, AwsRequest, AwsReply,
-        [
-            {
-                "id": "1",
-                "messages": [
-                    {"role": "user", "content": "What is 2 + 2?"},
-                    {"role": "assistant", "content": "4"},
-                ],
-                "metadata": {"reference_answer": "4"},
-            }
-        ],
-        "Score completions in the format of AWS reward functions.",
-        {**ON_ERROR, "reference": COLUMNS["reference"]},
-        numeric=True,
-    ),
-    Codec(
-        "openai_run", "/run",
+    Codec.of("google", _google, _google_reply, GoogleRequest, GoogleReply),
+    Codec.of("azure", _azure, lambda said: {"score": said.scores[0]}, AzureRequest, AzureReply),
+    Codec.of("aws", _aws, _aws_reply, AwsRequest, AwsReply),
+    Codec.of(
+        "openai_run",
         lambda posted: _of_item(posted, completion=posted.request.model_sample),
         _openai_reply,
-        OpenaiRequest, OpenaiReply,
-        {"grader": {"type": "python", "name": "math"}, "model_sample": "4", "item": {"prompt": "2 + 2?", "answer": "4"}},
-        "Score one completion in the format of OpenAI's graders.",
-        {**ON_ERROR, **COLUMNS},
-        named=lambda request: (request.grader or {}).get("name"),
+        OpenaiRequest,
+        OpenaiReply,
+        lambda request: (request.grader or {}).get("name"),
     ),
-)  # fmt: skip
+)
 """The formats; docs/serving-formats.md says of each who sends it, and what its fields are here."""

@@ -15,13 +15,15 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from rm_gallery.core.engine.pool import describe_exit
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra, logger
 from rm_gallery.serve.door import (
+    Found,
+    Read,
     Receive,
     RequestPipeline,
     Scope,
@@ -226,14 +228,12 @@ async def _turn(door: RequestPipeline, server: Any, parent: Any) -> None:
         await asyncio.sleep(TICK_SECONDS)
 
 
-StatusSource = Callable[[], Awaitable[tuple[int, Any]]]
-"""What gives a status and a value, as `RequestPipeline.show` takes it."""
 STATUS_CONNECTIONS = 256
 STATUS_SECONDS = 5
 """How long who asks for the status may take for a head, or be idle."""
 
 
-def health_reply(closing: bool, problems: Sequence[str]) -> tuple[int, Any]:
+def health_reply(closing: bool, problems: Sequence[str]) -> Found:
     """The reply of /health."""
     status = "closing" if closing else "unhealthy" if problems else "ok"
     return 200 if status == "ok" else 503, {"status": status, "problems": list(problems)}
@@ -241,8 +241,8 @@ def health_reply(closing: bool, problems: Sequence[str]) -> tuple[int, Any]:
 
 async def answer_status(
     door: RequestPipeline,
-    health: StatusSource,
-    metrics: StatusSource,
+    health: Read,
+    metrics: Read,
     scope: Scope,
     receive: Receive,
     send: Send,
@@ -276,11 +276,10 @@ def status_served(answer: Any, settings: ServeSettings) -> Iterator[str]:
         ][0]
         listening = socket.create_server((settings.host, settings.status_port), family=family)
     except OSError as error:
-        what = (
+        raise ConfigError(
             f"Nothing can listen on {settings.host}:{settings.status_port}; look at --host, or "
             f"give another --status-port."
-        )
-        raise ConfigError(what) from error
+        ) from error
     import uvicorn
 
     from rm_gallery.serve.connection import BoundedConfig

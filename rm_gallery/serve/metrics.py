@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import MissingExtra
+from rm_gallery.serve.formats import Outcomes
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -43,7 +43,7 @@ class Metrics:
         self.seconds[route][bisect_left(BUCKETS, seconds)] += 1
         self.total_seconds[route] += seconds
 
-    def scored(self, target: str, scores: Sequence[Score[float]]) -> None:
+    def scored(self, target: str, scores: Outcomes) -> None:
         """Count outcomes."""
         outcomes = self.outcomes
         for each in scores:

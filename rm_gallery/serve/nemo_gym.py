@@ -13,7 +13,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from rm_gallery.serve.formats import Open
+from rm_gallery.core.model.transport import Json
+from rm_gallery.serve.formats import Open, Row
 
 OF_ROLLOUT = re.compile(r"\A/ng-rollout/[^/]+(?=/)")
 """What its client puts before a path where it observes rollouts."""
@@ -23,18 +24,18 @@ AGGREGATE_EXAMPLE = {"verify_responses": [{"_ng_task_index": 0, "reward": 1.0}]}
 class AggregateRequest(Open):
     """Replies of /verify, without the rollouts."""
 
-    verify_responses: list[dict[str, Any]]
+    verify_responses: list[Json]
 
 
 class AggregateReply(BaseModel):
     """Figures of each task, and of all rollouts."""
 
-    group_level_metrics: list[dict[str, Any]]
+    group_level_metrics: list[Json]
     agent_metrics: dict[str, float]
     key_metrics: dict[str, float]
 
 
-def aggregated(replies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def aggregated(replies: Sequence[Row]) -> Json:
     """Mean, lowest, highest and spread of reward and components, per task and over all rollouts.
 
     Args:
@@ -50,7 +51,7 @@ def aggregated(replies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         {'mean/reward': 1.0}
     """
     known = [row for row in replies if not row.get("mask_sample") and _is_number(row.get("reward"))]
-    tasks: dict[Any, list[Mapping[str, Any]]] = {}
+    tasks: dict[Any, list[Row]] = {}
     for row in known:
         tasks.setdefault(str(row.get("_ng_task_index")), []).append(row)
     groups = [
@@ -62,7 +63,7 @@ def aggregated(replies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"group_level_metrics": groups, "agent_metrics": every, "key_metrics": key}
 
 
-def _metrics_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def _metrics_of(rows: Sequence[Row]) -> dict[str, float]:
     columns: dict[str, list[float]] = {}
     for row in rows:
         parts = row.get("reward_components")

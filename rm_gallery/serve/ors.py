@@ -22,18 +22,23 @@ from rm_gallery._version import __version__
 from rm_gallery.core.data.load.readers import placed_rows
 from rm_gallery.core.data.schema import is_absent
 from rm_gallery.core.model.message import text_of
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, DataError, logger
 from rm_gallery.core.utils.identity import digest
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import redact
-from rm_gallery.serve.door import Receive, RequestPipeline, Room, Scope, dumped
+from rm_gallery.serve.door import Found, Receive, RequestPipeline, Room, Scope, dumped
 from rm_gallery.serve.formats import (
     PROMPTS,
     REFERENCES,
     Ask,
     Open,
+    Outcomes,
     Refused,
+    RequestHeaders,
+    Row,
+    Spoken,
     invalid,
     missing_said,
     read,
@@ -62,17 +67,17 @@ class OrsTask(NamedTuple):
 
     split: str
     number: int
-    prompt: str | list[dict[str, Any]]
+    prompt: Spoken
     reference: Any
-    row: Mapping[str, Any]
+    row: Row
 
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> Json:
         """What a client learns of it beside the prompt."""
         given = self.row.get("id")
         known = {"id": given} if isinstance(given, str | int) else {}
         return {"split": self.split, "index": self.number, **known}
 
-    def messages(self) -> list[dict[str, Any]]:
+    def messages(self) -> list[Json]:
         """The prompt as turns of text blocks."""
         turns = (
             [{"role": "user", "content": self.prompt}]
@@ -128,7 +133,7 @@ def read_tasks(path: str | Path) -> dict[str, list[OrsTask]]:
     return tasks
 
 
-def _first(row: Mapping[str, Any], names: Sequence[str]) -> Any:
+def _first(row: Row, names: Sequence[str]) -> Any:
     return next((row[name] for name in names if not is_absent(row.get(name))), None)
 
 
@@ -151,7 +156,7 @@ def _problem(prompt: Any) -> str:
     return ""
 
 
-def _block(text: str) -> dict[str, Any]:
+def _block(text: str) -> Json:
     return {"text": text, "detail": None, "type": "text"}
 
 
@@ -181,7 +186,7 @@ class OrsCreate(Open):
     """Begins a session: with the `task_spec` that was listed, or with split and index."""
 
     env_name: str | None = None
-    task_spec: dict[str, Any] | None = None
+    task_spec: Json | None = None
     split: str | None = None
     index: int | None = None
     toolset_name: str | None = None
@@ -191,7 +196,7 @@ class OrsToolCall(Open):
     """A call of the tool; `task_id` asks for the result of one that was begun."""
 
     name: str
-    input: dict[str, Any]
+    input: Json
     task_id: str | None = None
 
 
@@ -199,7 +204,7 @@ class OrsSaid(Open):
     """A turn of a candidate."""
 
     role: str
-    blocks: list[dict[str, Any]]
+    blocks: list[Json]
 
 
 class OrsCandidate(Open):
@@ -221,7 +226,7 @@ class OrsGroup(Open):
 class _OrsRequest(NamedTuple):
     """What one request says."""
 
-    headers: Mapping[bytes, bytes]
+    headers: RequestHeaders
     env: str
     """The environment its path names; empty for none."""
     body: Any
@@ -287,11 +292,11 @@ class OrsEnvironments:
     async def answer(self, route: OrsRoute, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
 
-        async def found() -> tuple[int, Any]:
+        async def found() -> Found:
             body = None
             if route.body is not None:
                 body = read(route.body, await self.door.body(scope, receive))
-            headers: dict[bytes, bytes] = dict(scope["headers"])
+            headers: RequestHeaders = dict(scope["headers"])
             env = scope["path_params"].get("env", "")
             said = route.answer(self, _OrsRequest(headers, env, body))
             return 200, await said if isinstance(said, Awaitable) else said
@@ -300,39 +305,37 @@ class OrsEnvironments:
 
     # what there is
 
-    def splits(self, asked: _OrsRequest) -> list[dict[str, Any]]:
+    def splits(self, asked: _OrsRequest) -> list[Json]:
         """The splits of the tasks."""
         self._env(asked)
         return [
             {"name": name, "type": name if name in _TYPES else "validation"} for name in self.tasks
         ]
 
-    def _split(self, asked: _OrsRequest) -> Sequence[OrsTask]:
-        """The tasks of the split that is asked for; Refused where there is none."""
-        name = asked.body.split
+    def _split(self, name: str) -> Sequence[OrsTask]:
+        """The tasks of a split; Refused where there is none."""
         if name not in self.tasks:
             raise invalid(unknown_name("split", name[:80], self.tasks))
         return self.tasks[name]
 
-    def _task(self, asked: _OrsRequest) -> OrsTask:
-        """The task that is asked for; Refused where there is none."""
-        tasks = self._split(asked)
-        index: int = asked.body.index
+    def _task(self, split: str, index: int) -> OrsTask:
+        """One task; Refused where there is none."""
+        tasks = self._split(split)
         if not 0 <= index < len(tasks):
-            raise invalid(
-                f"index is {index}; the split {asked.body.split:.80} has {len(tasks)} tasks."
-            )
+            raise invalid(f"index is {index}; the split {split:.80} has {len(tasks)} tasks.")
         return tasks[index]
 
-    def _listed(self, asked: _OrsRequest, tasks: Sequence[OrsTask]) -> dict[str, Any]:
-        """Tasks as a client is told of them."""
-        return {"tasks": [task.spec() for task in tasks], "env_name": self._env(asked)}
+    def get_tasks(self, asked: _OrsRequest, within: slice = slice(None)) -> Json:
+        """The tasks of a split, or of a slice of it."""
+        listed = self._split(asked.body.split)[within]
+        return {"tasks": [task.spec() for task in listed], "env_name": self._env(asked)}
 
-    def get_task(self, asked: _OrsRequest) -> dict[str, Any]:
+    def get_task(self, asked: _OrsRequest) -> Json:
         """One task."""
-        return {"task": self._task(asked).spec(), "env_name": self._env(asked)}
+        task = self._task(asked.body.split, asked.body.index)
+        return {"task": task.spec(), "env_name": self._env(asked)}
 
-    def tools(self, asked: _OrsRequest) -> dict[str, Any]:
+    def tools(self, asked: _OrsRequest) -> Json:
         """The tool."""
         env = self._env(asked)
         text = {"type": "string", "description": "The whole answer."}
@@ -347,7 +350,7 @@ class OrsEnvironments:
 
     # a rollout
 
-    def create(self, asked: _OrsRequest) -> dict[str, Any]:
+    def create(self, asked: _OrsRequest) -> Json:
         """Begin a session."""
         sid, body = self._sid(asked), asked.body
         spec = body.task_spec if body.task_spec is not None else vars(body)
@@ -356,8 +359,7 @@ class OrsEnvironments:
             raise invalid("a session takes a task_spec as it was listed, or split and index.")
         if body.toolset_name is not None:
             raise invalid("there are no toolsets here; leave out toolset_name.")
-        task = self._task(asked._replace(body=OrsOfTask(split=split, index=index)))
-        env = self._environment_named(body.env_name) if body.env_name else self._env(asked)
+        task, env = self._task(split, index), self._env(asked, body.env_name or "")
         if sid in self._sessions:
             raise Refused(400, "session_exists", "There is a session of this id already.")
         now = time.monotonic()
@@ -368,29 +370,30 @@ class OrsEnvironments:
             self._drop(first)
         most, room = self.door.settings.max_sessions, self.door.room()
         if len(self._sessions) >= most:
-            what = f"{most} sessions are open, the most that are kept."
-            raise Refused(429, "busy", what, retry_after=10.0)
+            raise Refused(
+                429, "busy", f"{most} sessions are open, the most that are kept.", retry_after=10.0
+            )
         room.take(SESSION_BYTES)
         self._sessions[sid] = OrsSession(env, task, now, room)
         return {"sid": sid}
 
-    def ping(self, asked: _OrsRequest) -> dict[str, Any]:
+    def ping(self, asked: _OrsRequest) -> Json:
         """Keep a session."""
         self._session(asked)
         return {"status": "ok"}
 
-    def delete(self, asked: _OrsRequest) -> dict[str, Any]:
+    def delete(self, asked: _OrsRequest) -> Json:
         """End a session."""
         sid = self._sid(asked)
         self._drop(sid)
         return {"sid": sid}
 
-    def prompt(self, asked: _OrsRequest) -> list[dict[str, Any]]:
+    def prompt(self, asked: _OrsRequest) -> list[Json]:
         """What the session's task asks."""
         turns = self._session(asked).task.messages()
         return [block for turn in turns for block in turn["blocks"]]
 
-    def messages(self, asked: _OrsRequest) -> list[dict[str, Any]]:
+    def messages(self, asked: _OrsRequest) -> list[Json]:
         """The same as turns."""
         return [{**turn, "detail": None} for turn in self._session(asked).task.messages()]
 
@@ -400,76 +403,69 @@ class OrsEnvironments:
         work, given = session.works.get("answer"), body.input.get(ARGUMENT)
         if body.task_id is not None:
             return self._resumed(work, body.task_id)
-        of = digest(given)
         wrong = None
         if body.name not in (TOOL, TERMINAL):
             wrong = ("not_found", f"{body.name[:60]!r} is not a valid tool")
         elif not isinstance(given, str) or len(body.input) > 1:
             wrong = ("input_validation", f"{body.name} takes one text, {ARGUMENT}")
-        elif work is not None and work.of != of:
+        elif work is not None and work.of != digest([given]):
             wrong = ("episode_finished", "the episode has ended: an answer was submitted before")
         if wrong is not None:
             return _told(dumped({"ok": False, "error": wrong[1], "reason": wrong[0]}))
-        if work is None:
-            self._begin_judging(session, "answer", of, [given], asked.headers, _output)
-        return await self._begun(session, "answer")
+        return await self._judge(session, "answer", [given], asked.headers, _output)
 
     async def score_group(self, asked: _OrsRequest) -> AsyncIterator[bytes]:
         """The scores of completions that are compared with each other, as a stream."""
         session, body = self._session(asked), asked.body
         if not self.rewards[session.env].compares:
-            what = f"The reward {session.env} scores each completion by itself, by the tool {TOOL}."
-            raise Refused(404, "unsupported", what)
-        work = session.works.get("group")
+            raise Refused(
+                404,
+                "unsupported",
+                f"The reward {session.env} scores each completion by itself, by the tool {TOOL}.",
+            )
         if body.task_id is not None:
-            return self._resumed(work, body.task_id)
+            return self._resumed(session.works.get("group"), body.task_id)
         answers = [_last_said(candidate) for candidate in body.candidates]
-        of = digest(answers)
-        if work is None or work.of != of or _fell_through(work.task):
-            self._begin_judging(session, "group", of, answers, asked.headers, _group)
-        return await self._begun(session, "group")
+        return await self._judge(session, "group", answers, asked.headers, _group)
 
     # judging
 
-    def _begin_judging(
+    async def _judge(
         self,
         session: OrsSession,
         kind: Literal["answer", "group"],
-        of: str,
         answers: Sequence[str],
-        headers: Mapping[bytes, bytes],
-        reply: Callable[[Sequence[Score[float]]], dict[str, Any]],
-    ) -> None:
-        """Begin a judgement; once it is over, its session holds no more room than what is told."""
-        session.room.take(sum(map(len, answers)))
-        target, known = f"reward:{session.env}", session.task
-        ask = Ask(prompt=known.prompt, reference=known.reference, row=known.row, own=True)
-        asks = [ask._replace(completion=answer) for answer in answers]
-
-        async def judging() -> bytes:
-            outcomes = await self.door.handler.score(target, asks, self.door.deadline(headers))
-            self.door.metrics.scored(target, outcomes)
-            return dumped(reply(outcomes))
-
-        def over(task: asyncio.Task[bytes]) -> None:
-            if session.open:  # else its room is given back
-                tasks = {task, *(work.task for work in session.works.values())}
-                told = [t.result() for t in tasks if t.done() and not _fell_through(t)]
-                session.room.shrink(SESSION_BYTES + sum(map(len, told)))
-
-        task = asyncio.ensure_future(judging())
-        task.add_done_callback(over)
-        session.works[kind] = _Work(uuid.uuid4().hex, of, task)
-
-    async def _begun(
-        self, session: OrsSession, kind: Literal["answer", "group"]
+        headers: RequestHeaders,
+        reply: Callable[[Outcomes], Json],
     ) -> AsyncIterator[bytes]:
-        """The stream of a judgement; what is refused at once leaves the session as it was, so that
-        the client may come again.
+        """The stream of a judgement, which is begun unless there is one of the same answers.
+
+        What is refused at once leaves the session as it was, so that the client may come again.
+        Once it is over, its session holds no more room than what is told.
         """
-        work = session.works[kind]
+        work, of = session.works.get(kind), digest(answers)
+        if work is None or work.of != of or (work.task.done() and _lost(work.task)):
+            session.room.take(sum(map(len, answers)))
+            target, known = f"reward:{session.env}", session.task
+            ask = Ask(prompt=known.prompt, reference=known.reference, row=known.row, own=True)
+            asks = [ask._replace(completion=answer) for answer in answers]
+
+            async def judging() -> bytes:
+                outcomes = await self.door.handler.score(target, asks, self.door.deadline(headers))
+                self.door.metrics.scored(target, outcomes)
+                return dumped(reply(outcomes))
+
+            def over(task: asyncio.Task[bytes]) -> None:
+                if session.open:  # else its room is given back
+                    tasks = {task, *(work.task for work in session.works.values())}
+                    told = [t.result() for t in tasks if t.done() and not _lost(t)]
+                    session.room.shrink(SESSION_BYTES + sum(map(len, told)))
+
+            task = asyncio.ensure_future(judging())
+            task.add_done_callback(over)
+            work = session.works[kind] = _Work(uuid.uuid4().hex, of, task)
         await asyncio.wait({work.task}, timeout=0.001)
-        if work.task.done() and isinstance(error := work.task.exception(), Refused):
+        if work.task.done() and isinstance(error := _lost(work.task), Refused):
             session.works.pop(kind, None)
             if error.code != NO_SCORE:
                 raise error
@@ -486,10 +482,10 @@ class OrsEnvironments:
             yield _event("task_id", work.id.encode())
             while not (await asyncio.wait({work.task}, timeout=BEAT_SECONDS))[0]:
                 yield b": judging\n\n"
-            error = None if work.task.cancelled() else work.task.exception()
+            error = _lost(work.task)
             if isinstance(error, Refused):
                 yield _event("error", " ".join(str(error).split()).encode())
-            elif work.task.cancelled() or error is not None:
+            elif error is not None:
                 logger.error("a call failed: {}", redact(f"{type(error).__name__}: {error}"))
                 yield _event("error", b"The server failed.")
             else:
@@ -499,31 +495,28 @@ class OrsEnvironments:
 
     # finding
 
-    def _env(self, asked: _OrsRequest) -> str:
-        """The environment a request is about: the one its path names, else that of X-Deployment,
-        else the only one.
+    def _env(self, asked: _OrsRequest, named: str = "") -> str:
+        """The environment a request is about: the one that is named, as by its path, else that of
+        X-Deployment, else the only one.
         """
-        if asked.env:
-            return self._environment_named(asked.env)
-        told = asked.headers.get(b"x-deployment", b"").decode("latin-1")
-        known = self._spelled_env(told.rpartition("/")[2])
-        if known is None and len(self.rewards) == 1:
-            known = next(iter(self.rewards))
-        if known is None:
+        named = named or asked.env
+        told = asked.headers.get(b"x-deployment", b"").decode("latin-1").rpartition("/")[2]
+        spelled = (named or told).lower()
+        known = next((each for each in self.rewards if each.lower() == spelled), None)
+        if known is not None:
+            return known
+        if named:
+            raise Refused(
+                404, "unknown_reward", unknown_name("environment", named[:80], self.rewards)
+            )
+        if len(self.rewards) > 1:
             there = ", ".join(list(self.rewards)[:10])
-            what = f"Several environments are here: {there}. Name one in the path: /NAME/splits."
-            raise Refused(404, "no_target", what)
-        return known
-
-    def _spelled_env(self, name: str) -> str | None:
-        return next((each for each in self.rewards if each.lower() == name.lower()), None)
-
-    def _environment_named(self, name: str) -> str:
-        known = self._spelled_env(name)
-        if known is None:
-            what = unknown_name("environment", name[:80], self.rewards)
-            raise Refused(404, "unknown_reward", what)
-        return known
+            raise Refused(
+                404,
+                "no_target",
+                f"Several environments are here: {there}. Name one in the path: /NAME/splits.",
+            )
+        return next(iter(self.rewards))
 
     def _sid(self, asked: _OrsRequest) -> str:
         sid = asked.headers.get(b"x-session-id", b"").decode("latin-1").strip()
@@ -562,8 +555,9 @@ def _event(kind: str, data: bytes) -> bytes:
     return b"event: %s\r\ndata: %s\r\n\r\n" % (kind.encode(), data)
 
 
-def _fell_through(task: asyncio.Task[Any]) -> bool:
-    return task.done() and (task.cancelled() or task.exception() is not None)
+def _lost(task: asyncio.Task[Any]) -> BaseException | None:
+    """What a task that is over ended by, where it has no result."""
+    return asyncio.CancelledError() if task.cancelled() else task.exception()
 
 
 async def _told(said: bytes, kind: str = "end") -> AsyncIterator[bytes]:
@@ -571,14 +565,14 @@ async def _told(said: bytes, kind: str = "end") -> AsyncIterator[bytes]:
     yield _event(kind, said)
 
 
-def _output(outcomes: Sequence[Score[float]]) -> dict[str, Any]:
+def _output(outcomes: Outcomes) -> Json:
     """What the tool returns for an answer."""
     [outcome] = outcomes
     said = {**_rewarded(outcome), "blocks": [_block("The answer is taken.")], "finished": True}
     return {"ok": True, "output": said}
 
 
-def _group(outcomes: Sequence[Score[float]]) -> dict[str, Any]:
+def _group(outcomes: Outcomes) -> Json:
     """What is said of a group; Refused where one has no score, for which it has no word."""
     missing = [place for place, each in enumerate(outcomes) if each.value is None]
     if missing:
@@ -586,7 +580,7 @@ def _group(outcomes: Sequence[Score[float]]) -> dict[str, Any]:
     return {"scores": list(map(_rewarded, outcomes))}
 
 
-def _rewarded(outcome: Score[float]) -> dict[str, Any]:
+def _rewarded(outcome: Score[float]) -> Json:
     said = outcome.to_dict()
     # a client reads lines of at most 128 KB
     return {"metadata": {**said, "message": said["message"][:2000]}, "reward": outcome.value}
@@ -605,10 +599,10 @@ ROUTES = (
     OrsRoute("GET", "/list_environments", lambda here, asked: list(here.rewards), summary="The environments.", of_env=False),
     OrsRoute("GET", "/version", lambda here, asked: {"version": __version__, "build_sha": None}, summary="The version of the server.", of_env=False),
     OrsRoute("GET", "/splits", _O.splits, summary="The splits of an environment."),
-    OrsRoute("POST", "/tasks", lambda here, asked: here._listed(asked, here._split(asked)), OrsOfSplit, "The tasks of a split."),
-    OrsRoute("POST", "/num_tasks", lambda here, asked: {"num_tasks": len(here._split(asked))}, OrsOfSplit, "How many tasks a split has."),
+    OrsRoute("POST", "/tasks", _O.get_tasks, OrsOfSplit, "The tasks of a split."),
+    OrsRoute("POST", "/num_tasks", lambda here, asked: {"num_tasks": len(here._split(asked.body.split))}, OrsOfSplit, "How many tasks a split has."),
     OrsRoute("POST", "/task", _O.get_task, OrsOfTask, "One task."),
-    OrsRoute("POST", "/task_range", lambda here, asked: here._listed(asked, here._split(asked)[asked.body.start : asked.body.stop]), OrsOfRange, "The tasks of a slice."),
+    OrsRoute("POST", "/task_range", lambda here, asked: here.get_tasks(asked, slice(asked.body.start, asked.body.stop)), OrsOfRange, "The tasks of a slice."),
     OrsRoute("GET", "/tools", _O.tools, summary="The tool of an environment."),
     OrsRoute("GET", "/task_tools", _O.tools, summary="The tool of a session."),
     OrsRoute("POST", "/create_session", lambda here, asked: _told(b""), summary="A session's id, as a stream.", of_env=False),

@@ -12,18 +12,19 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import orjson
 
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.utils.errors import ConfigError, logger
-from rm_gallery.core.utils.file import FileLock, as_json, write_whole
+from rm_gallery.core.utils.file import FileLock, as_json, replacing
 from rm_gallery.core.utils.models import unknown_name
-from rm_gallery.serve.formats import Refused, Scope
+from rm_gallery.serve.formats import Refused, RequestHeaders, Scope
 
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 LOOK_SECONDS = 1.0
@@ -86,7 +87,7 @@ class TokenFile:
     def __len__(self) -> int:
         return len(self._known)
 
-    def authorize(self, headers: dict[bytes, bytes], scope: Scope) -> Token:
+    def authorize(self, headers: RequestHeaders, scope: Scope) -> Token:
         """The token of a request.
 
         Raises:
@@ -127,7 +128,7 @@ class TokenFile:
         self._known = tokens
 
 
-def given_token(headers: dict[bytes, bytes]) -> str | None:
+def given_token(headers: RequestHeaders) -> str | None:
     """The token a request came with, as a bearer or in X-Api-Key."""
     bearer = headers.get(b"authorization")
     if bearer is not None and bearer[:7].lower() == b"bearer ":
@@ -152,7 +153,7 @@ def read_tokens(path: Path) -> dict[str, Token]:
         raise ConfigError(f"{path} is no tokens file: {type(error).__name__}: {error}") from error
 
 
-def _token(entry: dict[str, Any]) -> Token:
+def _token(entry: Json) -> Token:
     unknown = set(entry["scopes"]) - set(SCOPES)
     if unknown:
         raise ConfigError(unknown_name("scope", min(unknown), SCOPES))
@@ -173,7 +174,7 @@ def _token(entry: dict[str, Any]) -> Token:
     )
 
 
-def _entry(token: Token) -> dict[str, Any]:
+def _entry(token: Token) -> Json:
     """A token as the file holds it."""
     kept = {
         "id": token.id,
@@ -193,17 +194,15 @@ def create_token(
     secret = secrets.token_urlsafe(32)
     made = datetime.now(timezone.utc).isoformat(timespec="seconds")
     digest = hashlib.sha256(secret.encode()).digest()
-    token = _token(
-        _entry(Token(secrets.token_hex(6), name, digest, frozenset(scopes), per_minute, made))
-    )
-    with _locked(path):
-        tokens = read_tokens(path) if path.exists() else {}
-        if any(known.name == name for known in tokens.values()):
+    token = Token(secrets.token_hex(6), name, digest, frozenset(scopes), per_minute, made)
+    _token(_entry(token))
+    with _changing(path) as tokens:
+        if any(known.name == name for known in tokens):
             raise ConfigError(
                 f"there is a token named {name!r:.60} already; give another name, or revoke it "
                 f"first."
             )
-        _write_tokens(path, [*tokens.values(), token])
+        tokens.append(token)
     return f"rmg_{token.id}_{secret}"
 
 
@@ -211,48 +210,40 @@ def revoke_token(path: Path, name: str) -> None:
     """Remove a token by name or id; ConfigError when there is none."""
     if not path.exists():
         read_tokens(path)  # says so, and leaves no lock behind
-    with _locked(path):
-        tokens = read_tokens(path)
-        kept = [token for token in tokens.values() if name not in (token.id, token.name)]
+    with _changing(path) as tokens:
+        kept = [token for token in tokens if name not in (token.id, token.name)]
         if len(kept) == len(tokens):
-            raise ConfigError(
-                unknown_name("token", name, [token.name for token in tokens.values()])
-            )
-        _write_tokens(path, kept)
+            raise ConfigError(unknown_name("token", name, [token.name for token in tokens]))
+        tokens[:] = kept
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Read and write the file as one step: of two changes at once neither undoes the other."""
+def _changing(path: Path) -> Iterator[list[Token]]:
+    """The tokens of a file; what the block leaves of them is written, for the owner of the file
+    alone. Of two changes at once neither undoes the other.
+    """
     lock = FileLock(path.with_name(f"{path.name}.lock"))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        free = lock.acquire(timeout=10.0)
+        if not lock.acquire(timeout=10.0):
+            raise ConfigError(
+                f"the tokens file {path} is being changed by {lock.owner()}; try again."
+            )
+        try:
+            tokens = list(read_tokens(path).values()) if path.exists() else []
+            yield tokens
+            with replacing(path) as file:
+                if os.name != "nt":
+                    os.fchmod(file.fileno(), 0o600)
+                file.write(as_json({"tokens": list(map(_entry, tokens))}))
+        finally:
+            lock.release()
     except OSError as error:
         raise ConfigError(f"the tokens file {path} cannot be written: {error.strerror}") from error
-    if not free:
-        raise ConfigError(f"the tokens file {path} is being changed by {lock.owner()}; try again.")
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _write_tokens(path: Path, tokens: Sequence[Token]) -> None:
-    before = os.umask(0o077) if os.name != "nt" else 0
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, as_json({"tokens": list(map(_entry, tokens))}))
-    except OSError as error:
-        raise ConfigError(f"the tokens file {path} cannot be written: {error.strerror}") from error
-    finally:
-        if os.name != "nt":
-            os.umask(before)
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
+    with suppress(OSError):
         status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
+        return status.st_mtime_ns, status.st_size, status.st_ino
+    return None

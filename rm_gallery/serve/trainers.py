@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter
 
 from rm_gallery.core.data.load.rollouts import LAYOUTS
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.rm.environments import VERDICT
@@ -21,7 +22,6 @@ from rm_gallery.serve.formats import (
     GIVEN,
     MAX_ITEMS,
     NULL,
-    ON_ERROR,
     Answered,
     Ask,
     Codec,
@@ -48,7 +48,7 @@ class EvaluateRequest(Open):
     ground_truth: Any = Field(default=None, description="The reference, of any type.")
     original_messages: list[Turn] | None = None
     tools: list[Any] | None = None
-    kwargs: dict[str, Any] | None = None
+    kwargs: Json | None = None
 
 
 class MetricReply(BaseModel):
@@ -68,7 +68,7 @@ class EvaluateReply(BaseModel):
     is_score_valid: bool
     reason: str | None
     metrics: dict[str, MetricReply]
-    step_outputs: list[dict[str, Any]] | None
+    step_outputs: list[Json] | None
     error: str | None
 
 
@@ -84,11 +84,10 @@ class EvaluateReplies(RootModel[list[EvaluateReply]]):
 
 def _conversation_ask(body: Any, where: str = "") -> Ask:
     request = read(EvaluateRequest, body, where)
-    row = {**(request.model_extra or {}), **(request.kwargs or {})}
     return Ask(
         messages=body["messages"],
         reference=request.ground_truth,
-        row=row,
+        row={**(request.model_extra or {}), **(request.kwargs or {})},
         original_messages=body.get("original_messages"),
         tools=request.tools,
     )
@@ -107,43 +106,33 @@ def _conversation_asks(posted: Posted) -> list[Ask]:
     return asks
 
 
-def _evaluate_result(outcome: Score[float]) -> dict[str, Any]:
+def _evaluate_result(outcome: Score[float]) -> Json:
     """An outcome as an EvaluateResult; a result without a valid score has no number that could be
     taken for one.
     """
-    reason = outcome.reason or None
-    base: dict[str, Any] = {
-        "score": outcome.value,
-        "is_score_valid": outcome.value is not None,
-        "reason": reason,
-    }
-    base |= {"metrics": {}, "step_outputs": None, "error": None}
-    if outcome.status == "failed":
-        return {**base, "error": f"{outcome.code}: {outcome.reason}"}
+    broke = outcome.status == "failed"
+    parts, extra = ({}, {}) if broke else (outcome.components, outcome.extra)
     metrics = {
-        name: {"is_score_valid": True, "score": part, "reason": ""}
-        for name, part in outcome.components.items()
+        name: {"is_score_valid": True, "score": part, "reason": ""} for name, part in parts.items()
     }
-    own_metrics = outcome.extra.get("metrics")
+    own_metrics = extra.get("metrics")
     for name, metric in own_metrics.items() if isinstance(own_metrics, Mapping) else ():
         if isinstance(metric, Mapping) and "score" in metric:
             metrics[name] = {**metrics.get(name, {}), **metric}
     # what a function put there may be anything
-    steps = _ANYTHING.dump_python(outcome.extra.get("step_outputs"), mode="json", fallback=str)
-    return {**base, "metrics": metrics, "step_outputs": steps}
+    steps = _ANYTHING.dump_python(extra.get("step_outputs"), mode="json", fallback=str)
+    return {
+        "score": outcome.value,
+        "is_score_valid": outcome.value is not None,
+        "reason": outcome.reason or None,
+        "metrics": metrics,
+        "step_outputs": steps,
+        "error": f"{outcome.code}: {outcome.reason}" if broke else None,
+    }
 
 
 _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
-
-_EXAMPLE = {
-    "messages": [
-        {"role": "user", "content": "What is 2 + 2?"},
-        {"role": "assistant", "content": "4"},
-    ],
-    "ground_truth": "4",
-    "kwargs": {"strict": True},
-}
 
 # -- OpenRLHF --------------------------------------------------------------------------------------
 
@@ -169,26 +158,17 @@ def _openrlhf(posted: Posted) -> list[Ask]:
     labels = posted.request.labels
     one_length("query, prompts and labels are", query=texts, prompts=prompts, labels=labels)
     asks = []
-    for place, (text, prompt, label) in enumerate(
-        zip(texts, prompts, labels or [None] * len(texts), strict=True)
-    ):
-        answer = response_of(text, prompt)
-        problem = (
-            "" if answer is not None else f"query[{place}] does not begin with prompts[{place}]."
-        )
-        asks.append(
-            Ask(
-                prompt=prompt,
-                completion=answer or "",
-                reference=label,
-                row={"label": label},
-                problem=problem,
-            )
-        )
+    for place, (text, prompt) in enumerate(zip(texts, prompts, strict=True)):
+        answer, label = response_of(text, prompt), labels[place] if labels else None
+        ask = Ask(prompt=prompt, completion=answer or "", reference=label, row={"label": label})
+        if answer is None:
+            what = f"query[{place}] does not begin with prompts[{place}]."
+            ask = ask._replace(problem=what)
+        asks.append(ask)
     return asks
 
 
-def _openrlhf_reply(said: Answered) -> dict[str, Any]:
+def _openrlhf_reply(said: Answered) -> Json:
     # OpenRLHF takes the keys of its first sample for those of all, and asks for one sample at a
     # time
     logs = {
@@ -212,7 +192,7 @@ class RemoteRmRequest(Open):
     prompt: str | list[Turn] = ""
     response: str
     label: Any = None
-    metadata: dict[str, Any] | None = None
+    metadata: Json | None = None
 
 
 class RemoteRmReply(RootModel[float | dict[str, float]]):
@@ -354,7 +334,7 @@ def _texts(given: str | list[str]) -> list[str]:
     return [given] if isinstance(given, str) else given
 
 
-def _pooled(what: str, said: Answered, entry: Callable[[float], dict[str, Any]]) -> dict[str, Any]:
+def _pooled(what: str, said: Answered, entry: Callable[[float], Json]) -> Json:
     """The scores in the frame of vLLM's replies, each as an entry of its kind."""
     return {
         "id": f"{what}-{uuid.uuid4().hex}",
@@ -374,8 +354,8 @@ class VerifyRequest(Open):
     OpenAI's responses; further fields are those of the task's row.
     """
 
-    responses_create_params: dict[str, Any]
-    response: dict[str, Any]
+    responses_create_params: Json
+    response: Json
 
 
 class VerifyReply(Open):
@@ -407,10 +387,11 @@ def _verify(posted: Posted) -> list[Ask]:
     ]
 
 
-def _verify_reply(said: Answered) -> dict[str, Any]:
-    [outcome], missing = said.outcomes, said.outcomes[0].value is None
-    verdict: dict[str, Any] = {
-        "reward": 0.0 if missing else outcome.value,
+def _verify_reply(said: Answered) -> Json:
+    [outcome] = said.outcomes
+    missing = outcome.value is None
+    verdict: Json = {
+        "reward": outcome.value or 0.0,
         "reward_components": {} if missing else dict(outcome.components),
         "mask_sample": missing,
         "failure_kind": outcome.cause,
@@ -421,89 +402,46 @@ def _verify_reply(said: Answered) -> dict[str, Any]:
     return {**_without_verdict(said.body), **verdict}
 
 
-def _without_verdict(rollout: Mapping[str, Any]) -> dict[str, Any]:
+def _without_verdict(rollout: Mapping[str, Any]) -> Json:
     """A rollout without what was made of it before."""
     return {name: value for name, value in rollout.items() if name not in VERDICT}
 
 
 FORMATS = (
-    Codec(
-        "evaluate", "/evaluate",
+    Codec.of(
+        "evaluate",
         lambda posted: [_conversation_ask(posted.body)],
         lambda said: _evaluate_result(said.outcomes[0]),
-        EvaluateRequest, EvaluateReply, _EXAMPLE,
-        "Score one conversation in reward-kit's format.",
-        places=(
-            ("evaluate", "/evaluate"),
-            ("evaluate_as_reward", "/reward"),
-            ("evaluation", "/v1/evaluations/{id}"),
-            ("evaluate_evaluation", "/v1/evaluations/{id}/evaluate"),
-            ("evaluate_reward", "/v1/rewards/{name}/evaluate"),
-        ),
-        target="evaluator:",
-        modelled=False,
-        late=504,
+        EvaluateRequest,
+        EvaluateReply,
     ),
-    Codec(
-        "evaluate_batch", "/evaluate/batch",
+    Codec.of(
+        "evaluate_batch",
         _conversation_asks,
         lambda said: list(map(_evaluate_result, said.outcomes)),
-        EvaluateBatch, EvaluateReplies, [_EXAMPLE],
-        "Score many conversations in reward-kit's format, with a result for each.",
-        places=(
-            ("evaluate_batch", "/evaluate/batch"),
-            ("evaluation_batch", "/v1/evaluations/{id}/batch"),
-            ("evaluate_reward_batch", "/v1/rewards/{name}/evaluate/batch"),
-        ),
-        target="evaluator:",
-        modelled=False,
+        EvaluateBatch,
+        EvaluateReplies,
     ),
-    Codec(
-        "openrlhf", "/get_reward", _openrlhf, _openrlhf_reply, OpenrlhfRequest, OpenrlhfReply,
-        {"query": ["What is 2 + 2?4</s>"], "prompts": ["What is 2 + 2?"], "labels": ["4"]},
-        "Score completions in OpenRLHF's format.",
-        {**ON_ERROR, "components": (str, "Components to log, separated by commas; always the same for all completions.")},
-        numeric=True,
-    ),
-    Codec(
-        "remote_rm", "/rm", _remote_rm, _remote_rm_reply, RemoteRmRequest, RemoteRmReply,
-        {"prompt": "What is 2 + 2?", "response": "4", "label": "4"},
-        "Score one completion in the format of slime's and miles' remote_rm.",
-        {**ON_ERROR, "keys": (bool, "Whether to answer with an object of all components.")},
-        numeric=True,
-    ),
-    Codec(
-        "nemo_gym", "/verify", _verify, _verify_reply, VerifyRequest, VerifyReply,
-        {
-            "responses_create_params": {"input": "What is 2 + 2?"},
-            "response": {"output": [{"type": "message", "role": "assistant", "content": "4"}]},
-            "expected_answer": "4",
-        },
-        "Score one rollout in the format of NeMo-Gym's /verify.",
-    ),
-    Codec(
-        "vllm_score", "/score",
+    Codec.of("openrlhf", _openrlhf, _openrlhf_reply, OpenrlhfRequest, OpenrlhfReply),
+    Codec.of("remote_rm", _remote_rm, _remote_rm_reply, RemoteRmRequest, RemoteRmReply),
+    Codec.of("nemo_gym", _verify, _verify_reply, VerifyRequest, VerifyReply),
+    Codec.of(
+        "vllm_score",
         _vllm_score,
         lambda said: _pooled("score", said, lambda score: {"object": "score", "score": score}),
-        VllmScoreRequest, VllmScoreReply,
-        {"text_1": "What is 2 + 2?", "text_2": ["4", "5"]},
-        "Score pairs of prompt and answer in the format of vLLM's /score.",
-        ON_ERROR,
-        named=lambda request: request.model,
-        numeric=True,
+        VllmScoreRequest,
+        VllmScoreReply,
+        lambda request: request.model,
     ),
-    Codec(
-        "vllm_classify", "/classify",
+    Codec.of(
+        "vllm_classify",
         _vllm_classify,
         lambda said: _pooled(
             "classify", said, lambda score: {"label": None, "probs": [score], "num_classes": 1}
         ),
-        VllmClassifyRequest, VllmClassifyReply,
-        {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]},
-        "Score texts or a conversation in the format of vLLM's /classify.",
-        ON_ERROR,
-        named=lambda request: request.model,
-        numeric=True,
+        VllmClassifyRequest,
+        VllmClassifyReply,
+        lambda request: request.model,
     ),
-)  # fmt: skip
+)
 """The formats; docs/serving-formats.md says of each who sends it, and what its fields are here."""

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, quote
 
 from rm_gallery._version import __version__
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra, RMGalleryError
 from rm_gallery.core.utils.file import open_below
 from rm_gallery.report.formats import render
 from rm_gallery.report.page import page_policy
-from rm_gallery.serve.policy import FOREIGN, HEADERS, NOTHING, OWN, QUIET, guarded
+from rm_gallery.serve.policy import FOREIGN, NOTHING, OWN, QUIET, guarded
 from rm_gallery.serve.view_index import RunIndex
 from rm_gallery.serve.view_pages import (
     about_row,
@@ -50,7 +51,15 @@ MOST_DEEP = 3
 MOST_RUNS = 1_000
 CARD = "card.html"
 _FILES = Path(__file__).parent / "templates"
-_STYLES = Path(__file__).parent.parent / "report" / "templates" / "page.css"
+_STATIC = {
+    "page.css": (_FILES.parents[1] / "report" / "templates" / "page.css", "text/css"),
+    "view.css": (_FILES / "view.css", "text/css"),
+    "view.js": (_FILES / "view.js", "text/javascript"),
+}
+
+
+Asked = dict[str, str]
+"""What a query or a form says."""
 
 
 class Sent(NamedTuple):
@@ -62,16 +71,15 @@ class Sent(NamedTuple):
     policy: str = NOTHING
     """What a browser may load and run for it."""
     more: tuple[tuple[str, str], ...] = ()
-    """Headers beside those of `policy.HEADERS`."""
+    """Headers beside the policy's."""
 
-    def headers(self) -> dict[str, str]:
-        """All headers, by name."""
-        kind = {"content-type": f"{self.kind}; charset=utf-8"}
-        return {**HEADERS, **dict(self.more), "content-security-policy": self.policy, **kind}
+    def response(self) -> Response:
+        """The reply; what is no character is shown as one that says so."""
+        from fastapi import Response
 
-    def raw(self) -> bytes:
-        """The body; what is no character is shown as one that says so."""
-        return self.body if isinstance(self.body, bytes) else self.body.encode("utf-8", "replace")
+        body = self.body if isinstance(self.body, bytes) else self.body.encode("utf-8", "replace")
+        headers = {**dict(self.more), "content-security-policy": self.policy}
+        return Response(body, self.status, headers, media_type=f"{self.kind}; charset=utf-8")
 
 
 def redirect(where: str) -> Sent:
@@ -103,20 +111,15 @@ class Guard:
         foreign = scope["method"] != "GET" and site not in ([], [b"same-origin"], [b"none"])
         if not (known and own) or foreign:
             text = "Open the address that `rm-gallery view` printed; it holds a token.\n"
-            await self._send_page(Sent(text, "text/plain", 403), send)
+            answer: Any = Sent(text, "text/plain", 403).response()
         elif not slash:
-            await self._send_page(redirect(f"/{first}/"), send)
+            answer = redirect(f"/{first}/").response()
         else:
-            await self._app(
-                {**scope, "path": f"/{rest}", "raw_path": f"/{rest}".encode()}, receive, send
+            answer, scope = (
+                self._app,
+                {**scope, "path": f"/{rest}", "raw_path": f"/{rest}".encode()},
             )
-
-    async def _send_page(self, sent: Sent, send: Any) -> None:
-        headers = [
-            (name.encode(), value.encode("latin-1")) for name, value in sent.headers().items()
-        ]
-        await send({"type": "http.response.start", "status": sent.status, "headers": headers})
-        await send({"type": "http.response.body", "body": sent.raw()})
+        await answer(scope, receive, send)
 
 
 def _values(scope: Any, header: bytes) -> list[bytes]:
@@ -133,11 +136,11 @@ class ViewedRuns:
         runs nor cards.
         """
         self._paths = list(paths)
-        self._roots: dict[str, Path] = {}
+        self._roots: dict[str, Path]
         """By name of a run or a card, the folder that was named: below it, no link is followed."""
         self._indexes: dict[str, RunIndex] = {}
-        self.runs: dict[str, Path] = {}
-        self.cards: dict[str, Path] = {}
+        self.runs: dict[str, Path]
+        self.cards: dict[str, Path]
         for path in self._paths:
             if not path.is_dir():
                 raise ConfigError(
@@ -148,17 +151,17 @@ class ViewedRuns:
 
     def look(self) -> None:
         """Find what is there now."""
-        roots = {folder: path for path in self._paths for folder in _below(path, MOST_DEEP)}
-        folders, self._roots = list(roots), {_name(folder): path for folder, path in roots.items()}
-        self.cards = {
-            _name(folder): folder / CARD for folder in folders if (folder / CARD).is_file()
-        }
-        # an audit is a run of its own kind: its card says what came of it
-        self.runs = {
-            name: folder
-            for folder in folders
-            if is_run(folder) and (name := _name(folder)) not in self.cards
-        }
+        roots, cards, runs = dict[str, Path](), dict[str, Path](), dict[str, Path]()
+        for root in self._paths:
+            for folder in _below(root, MOST_DEEP):
+                name = _name(folder)
+                roots[name] = root
+                # an audit is a run of its own kind: its card says what came of it
+                if (folder / CARD).is_file():
+                    cards[name] = folder / CARD
+                elif is_run(folder):
+                    runs[name] = folder
+        self._roots, self.cards, self.runs = roots, cards, runs
 
     def open(self, name: str) -> tuple[OpenRun, RunIndex]:
         """A run as it is now; DataError for one that is not there."""
@@ -175,11 +178,11 @@ class ViewedRuns:
         with open_below(self._roots[name], self.cards[name]) as file:
             return file.read()
 
-    def listed(self) -> Iterator[dict[str, Any]]:
+    def listed(self) -> Iterator[Json]:
         """What the list says of each run; one that cannot be read says why."""
         self.look()
         for name, folder in sorted(self.runs.items(), key=lambda item: str(item[1])):
-            known: dict[str, Any] = {"name": name, "folder": str(folder)}
+            known: Json = {"name": name, "folder": str(folder)}
             try:
                 run = open_run(folder, self._roots[name])
                 if run.finished:  # its figures are there, and its rows need not be read
@@ -223,28 +226,28 @@ class Viewer:
         known = {"base": self.base, "version": __version__, "live": live}
         return Sent(page_text(template, **known, **about), policy=OWN)
 
-    def list_page(self, request: Request) -> Sent:
+    def list_page(self, asked: Asked) -> Sent:
         """The runs there are."""
         listed = list(self.runs.listed())
         cards = [(name, path.parent) for name, path in self.runs.cards.items()]
         live = any(not run.get("finished", True) for run in listed)
         return self.page("runs", title="Runs", runs=listed, cards=cards, live=live)
 
-    def run_page(self, request: Request, name: str) -> Sent:
+    def run_page(self, asked: Asked, name: str) -> Sent:
         """A run with its figures and a page of its rows."""
         run, index = self.runs.open(name)
-        listed = rows_of(index, dict(request.query_params))
+        listed = rows_of(index, asked)
         about = about_run(run, index)
         return self.page("run", name=name, live=not run.finished, listed=listed, **about)
 
-    def row_page(self, request: Request, name: str, place: int) -> Sent:
+    def row_page(self, asked: Asked, name: str, place: int) -> Sent:
         """One row with everything about it; with `b`, beside the same row of another run."""
         run, index = self.runs.open(name)
         row = index.row(place)
         if row is None:
             raise DataError(f"The run has {len(index):,} rows, and none at place {place}.")
         one, other = about_row(run, row), None
-        if second_name := request.query_params.get("b"):
+        if second_name := asked.get("b"):
             second, theirs = self.runs.open(second_name)
             their_row = theirs.row(theirs.keys.get(row.key, -1))
             if their_row is None:
@@ -259,29 +262,28 @@ class Viewer:
             "row", title=f"Row {row.id}", name=name, place=place, before=before, after=after, one=one, other=other,
         )  # fmt: skip
 
-    def text_page(self, request: Request, name: str, place: int, answer: int) -> Sent:
+    def text_page(self, asked: Asked, name: str, place: int, answer: int) -> Sent:
         """The whole of one answer as plain text."""
         row = self.runs.open(name)[1].row(place)
         if row is None or not 0 <= answer < len(row.answers):
             raise DataError("There is no such answer.")
         return Sent(row.answers[answer], "text/plain")
 
-    def compare_page(self, request: Request) -> Sent:
+    def compare_page(self, asked: Asked) -> Sent:
         """Two runs side by side."""
-        asked = dict(request.query_params)
         names = asked.get("a", ""), asked.get("b", "")
         about = about_two(self.runs.open(names[0]), self.runs.open(names[1]), page_of(asked))
         folders = [self.runs.runs[name] for name in names]
         return self.page("compare", title="Two runs", names=names, folders=folders, **about)
 
-    def report_page(self, request: Request, name: str) -> Sent:
+    def report_page(self, asked: Asked, name: str) -> Sent:
         """The page that `rm-gallery report` writes; its script and style are known by their hashes."""
         return Sent(
             render(self.runs.open(name)[0]),
             policy=f"{page_policy()}; frame-ancestors 'none'",
         )
 
-    def card_page(self, request: Request, name: str) -> Sent:
+    def card_page(self, asked: Asked, name: str) -> Sent:
         """An audit card: whoever made the folder wrote it, so it is shown and nothing in it runs."""
         return Sent(self.runs.card(name), policy=FOREIGN)
 
@@ -296,22 +298,15 @@ class Viewer:
             self._queues[name] = index.version, queue
         return queue
 
-    def review_page(self, request: Request, name: str) -> Sent:
+    def review_page(self, asked: Asked, name: str) -> Sent:
         """The next row to be labelled, and what the labels so far make of the figure."""
-        annotator = request.query_params.get("annotator", "")
+        annotator = asked.get("annotator", "")
         run, index = self.runs.open(name)
         queue = self.queue(name)
         labels = queue.labels()
+        n, counts = len(queue.places), {who: len(stands) for who, stands in labels.items()}
         if not annotator:
-            counts = {who: len(stands) for who, stands in labels.items()}
-            return self.page(
-                "review",
-                title="Review",
-                name=name,
-                annotator="",
-                counts=counts,
-                n=len(queue.places),
-            )
+            return self.page("review", title="Review", name=name, annotator="", counts=counts, n=n)
         check_annotator(annotator)
         place = queue.next(annotator)
         row = None if place is None else index.row(place)
@@ -322,14 +317,14 @@ class Viewer:
             if len(answers) == 2
             else [[(text_of(a), False)] for a in answers]
         )
-        done, n = len(labels.get(annotator, ())), len(queue.places)
+        done = counts.get(annotator, 0)
         return self.page(
             "review", title=f"{done} of {n} labelled", name=name, annotator=annotator, place=place, pairs=queue.pairs,
             row=row, shown=shown, done=done, n=n, corrected=queue.corrected(annotator),
             agreements=queue.agreements(annotator), folder=run.folder,
         )  # fmt: skip
 
-    def say(self, name: str, form: dict[str, str]) -> Sent:
+    def say(self, form: Asked, name: str) -> Sent:
         """Keep a verdict, and go on to the next row."""
         place = form.get("place", "")
         annotator = form.get("annotator", "")
@@ -340,21 +335,18 @@ class Viewer:
 
     # -- the gallery -------------------------------------------------------------------------------
 
-    def gallery_page(self, request: Request) -> Sent:
+    def gallery_page(self, asked: Asked) -> Sent:
         """The rewards there are, or those whose name or description holds what is asked for."""
-        text = request.query_params.get("text", "")
-        entries = []
-        for name in RewardRegistry.list():
+        text = asked.get("text", "")
+        names, words, fit = RewardRegistry.list(), text.casefold().split(), []
+        for name in names:
             reward = RewardRegistry.get(name)
-            entries.append((name, _sentence(reward), reward))
-        fit = [
-            (name, doc, reward)
-            for name, doc, reward in entries
-            if all(word in f"{name} {doc}".casefold() for word in text.casefold().split())
-        ]
-        return self.page("gallery", title="Gallery", text=text, entries=fit, n=len(entries))
+            doc = " ".join((reward.__doc__ or "").split("\n\n")[0].split())
+            if all(word in f"{name} {doc}".casefold() for word in words):
+                fit.append((name, doc, reward))
+        return self.page("gallery", title="Gallery", text=text, entries=fit, n=len(names))
 
-    def reward_page(self, name: str, form: dict[str, str] | None = None) -> Sent:
+    def reward_page(self, form: Asked | None, name: str) -> Sent:
         """A reward, and a box in which a rule is tried; nothing that calls a model is run."""
         reward = RewardRegistry.get(name)
         closed = reward.judged or reward.touches or reward.needs - {"reference"}
@@ -366,9 +358,8 @@ class Viewer:
                     f"{name} cannot be tried here: it needs more than an answer and a reference."
                 )
             extra = {"reference": form["reference"]} if form.get("reference") else {}
-            scored = RewardRegistry.create(name).evaluate(
-                sample_of(form.get("prompt", ""), form.get("answer", ""), **extra)
-            )
+            sample = sample_of(form.get("prompt", ""), form.get("answer", ""), **extra)
+            scored = RewardRegistry.create(name).evaluate(sample)
             result = scored.output[0].answer.reward
         doc = inspect.cleandoc(reward.__doc__ or "")
         return self.page(
@@ -376,71 +367,49 @@ class Viewer:
         )  # fmt: skip
 
 
-def _sentence(reward: type) -> str:
-    return " ".join((reward.__doc__ or "").split("\n\n")[0].split())
-
-
 def create_viewer(runs: ViewedRuns, token: str, *, seed: int = 0, size: int = QUEUE) -> Guard:
     """The viewer as an ASGI application that answers below /TOKEN/ alone."""
     try:
         from fastapi import FastAPI
         from fastapi.concurrency import run_in_threadpool
-        from fastapi.responses import Response
     except ImportError as error:
         raise MissingExtra("fastapi", "serve", "The viewer") from error
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     viewer = Viewer(runs, token, seed=seed, size=size)
 
-    def reply(sent: Sent) -> Response:
-        return Response(sent.raw(), sent.status, sent.headers())
-
-    def reads(make: Callable[..., Sent]) -> Callable[[Request], Any]:
+    def routed(path: str, make: Callable[..., Sent], method: str = "GET") -> None:
         async def answer(request: Request) -> Response:
-            return reply(await run_in_threadpool(make, request, **request.path_params))
+            given = dict(request.query_params) if method == "GET" else await _form_fields(request)
+            return (await run_in_threadpool(make, given, **request.path_params)).response()
 
-        return answer
+        app.add_route(path, answer, methods=[method])
 
-    def writes(make: Callable[..., Sent]) -> Callable[[Request], Any]:
-        async def answer(request: Request) -> Response:
-            return reply(
-                await run_in_threadpool(
-                    make, form=await _form_fields(request), **request.path_params
-                )
-            )
-
-        return answer
-
-    for path, page in (
-        ("/", viewer.list_page),
-        ("/static/{file}", _static_file),
-        ("/compare", viewer.compare_page),
-        ("/gallery", viewer.gallery_page),
-        ("/card/{name}", viewer.card_page),
-        ("/gallery/{name:path}", lambda _, name: viewer.reward_page(name)),
-        ("/run/{name}", viewer.run_page),
-        ("/run/{name}/report", viewer.report_page),
-        ("/run/{name}/review", viewer.review_page),
-        ("/run/{name}/row/{place:int}", viewer.row_page),
-        ("/run/{name}/row/{place:int}/answer/{answer:int}", viewer.text_page),
-    ):
-        app.add_route(path, reads(page), methods=["GET"])
-    app.add_route("/run/{name}/review", writes(viewer.say), methods=["POST"])
-    app.add_route("/gallery/{name:path}", writes(viewer.reward_page), methods=["POST"])
+    routed("/", viewer.list_page)
+    routed("/static/{file}", _static_file)
+    routed("/compare", viewer.compare_page)
+    routed("/gallery", viewer.gallery_page)
+    routed("/card/{name}", viewer.card_page)
+    routed("/gallery/{name:path}", lambda asked, name: viewer.reward_page(None, name))
+    routed("/gallery/{name:path}", viewer.reward_page, "POST")
+    routed("/run/{name}", viewer.run_page)
+    routed("/run/{name}/report", viewer.report_page)
+    routed("/run/{name}/review", viewer.review_page)
+    routed("/run/{name}/review", viewer.say, "POST")
+    routed("/run/{name}/row/{place:int}", viewer.row_page)
+    routed("/run/{name}/row/{place:int}/answer/{answer:int}", viewer.text_page)
 
     async def refused(request: Request, error: Exception) -> Response:
         page = viewer.page("problem", title="That did not work", problem=error)
-        return reply(page._replace(status=404 if isinstance(error, DataError) else 400))
+        return page._replace(status=404 if isinstance(error, DataError) else 400).response()
 
     app.add_exception_handler(RMGalleryError, refused)
     return Guard(app, token)
 
 
-def _static_file(request: Request, file: str) -> Sent:
-    files = {"page.css": (_STYLES, "text/css"), "view.css": (_FILES / "view.css", "text/css")}
-    files["view.js"] = (_FILES / "view.js", "text/javascript")
-    if file not in files:
+def _static_file(asked: Asked, file: str) -> Sent:
+    if file not in _STATIC:
         raise DataError("There is no such file.")
-    path, kind = files[file]
+    path, kind = _STATIC[file]
     return Sent(path.read_bytes(), kind)
 
 
@@ -475,15 +444,14 @@ def run_viewer(
         raise MissingExtra("uvicorn[standard]", "serve", "The viewer") from error
     token = secrets.token_urlsafe(24)
     app = create_viewer(ViewedRuns(paths), token, seed=seed, size=size)
-    with socket.socket() as listening:
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(("127.0.0.1", port))
-            listening.listen()
-        except OSError as error:
-            raise ConfigError(
-                f"Nothing can listen on 127.0.0.1:{port} ({error.strerror}); give another --port."
-            ) from error
+    try:
+        listening = socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        raise ConfigError(
+            f"Nothing can listen on 127.0.0.1:{port} ({os.strerror(error.errno or 0)}); give "
+            f"another --port."
+        ) from error
+    with listening:
         ready(f"http://127.0.0.1:{listening.getsockname()[1]}/{token}/")
         config = uvicorn.Config(app, lifespan="off", **QUIET)
         uvicorn.Server(config).run(sockets=[listening])

@@ -17,6 +17,7 @@ import jinja2
 from rapidfuzz.distance import Indel
 
 from rm_gallery.core.engine.folder import read_trace
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.stats import Integers, np
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.shown import cut, ended, show, visible
@@ -56,20 +57,15 @@ class TextPiece(NamedTuple):
 
 def differences(first: str, second: str) -> tuple[list[TextPiece], list[TextPiece]]:
     """Two texts in pieces, word by word, as they are to be shown; very long ones are not compared."""
-    shown = [_WORD.findall(text_of(text)) for text in (first, second)]
-    if max(map(len, shown)) > MOST_WORDS:
-        return [TextPiece("".join(shown[0]), False)], [TextPiece("".join(shown[1]), False)]
-    sides: tuple[list[TextPiece], list[TextPiece]] = ([], [])
-    for step in Indel.opcodes(*shown):
-        equal = step.tag == "equal"
-        pieces = (
-            shown[0][step.src_start : step.src_end],
-            shown[1][step.dest_start : step.dest_end],
-        )
-        for side, piece in zip(sides, pieces, strict=True):
-            if piece:
-                side.append(TextPiece("".join(piece), not equal))
-    return sides
+    one, two = (_WORD.findall(text_of(text)) for text in (first, second))
+    if max(len(one), len(two)) > MOST_WORDS:
+        return [TextPiece("".join(one), False)], [TextPiece("".join(two), False)]
+    left, right = list[TextPiece](), list[TextPiece]()
+    for step in Indel.opcodes(one, two):
+        differs = step.tag != "equal"
+        left.append(TextPiece("".join(one[step.src_start : step.src_end]), differs))
+        right.append(TextPiece("".join(two[step.dest_start : step.dest_end]), differs))
+    return [piece for piece in left if piece.text], [piece for piece in right if piece.text]
 
 
 def text_of(text: str) -> str:
@@ -148,16 +144,15 @@ def _paged(places: Integers, page: int) -> tuple[list[int], int, int]:
 def so_far(index: RunIndex) -> Summary:
     """As much of a summary as the columns hold: what figures of an unfinished run are made of."""
     summary = Summary()
-    summary.statuses.update(index.status.counted())
-    credits, codes = index.credits, index.subset.codes
-    for name, number in index.subset.numbers.items():
-        own = credits[codes == number]
-        summary.subset_n[name or UNNAMED] = int((codes == number).sum())
+    summary.statuses.update(index.counted("status"))
+    for name in index.names["subset"]:
+        own = index.credits[index.named("subset", name)]
+        summary.subset_n[name or UNNAMED] = len(own)
         summary.subsets[name or UNNAMED] = own[~np.isnan(own)].tolist()
     return summary
 
 
-def about_run(run: OpenRun, index: RunIndex) -> dict[str, Any]:
+def about_run(run: OpenRun, index: RunIndex) -> Json:
     """The figures of a run: headline, interval, bounds, missing by cause, subsets, what was spent."""
     summary = Summary() if run.report else so_far(index)
     figures = figures_of(run, summary)
@@ -181,15 +176,15 @@ def about_run(run: OpenRun, index: RunIndex) -> dict[str, Any]:
         else "",
         "gauge": "" if own_unit else plots.gauge(first.get("score"), first.get("ci95"), marks),
         "lost": lost_of(figures),
-        "causes": index.cause.counted(),
-        "statuses": index.status.counted(),
+        "causes": index.counted("cause"),
+        "statuses": index.counted("status"),
         "subsets": subsets[:MAX_SUBSETS],
         "spent": spent(run, figures, summary),
         "n": len(index),
     }
 
 
-def rows_of(index: RunIndex, asked: Mapping[str, str]) -> dict[str, Any]:
+def rows_of(index: RunIndex, asked: Mapping[str, str]) -> Json:
     """A page of rows that fit what is asked for."""
     wanted, page = wanted_of(asked)
     places = index.chosen(wanted)
@@ -211,7 +206,7 @@ def rows_of(index: RunIndex, asked: Mapping[str, str]) -> dict[str, Any]:
         "sorts": {
             name: link(sort=f"-{name}" if wanted.sort == name else name, page=1) for name in SORTS
         },
-        "subsets": [*index.subset.counted()],
+        "subsets": [*index.counted("subset")],
         "rows": [(place, row) for place in shown if (row := index.row(place)) is not None],
     }
 
@@ -219,7 +214,7 @@ def rows_of(index: RunIndex, asked: Mapping[str, str]) -> dict[str, Any]:
 # -- one row ---------------------------------------------------------------------------------------
 
 
-def about_row(run: OpenRun, row: SampleRow) -> dict[str, Any]:
+def about_row(run: OpenRun, row: SampleRow) -> Json:
     """The whole chain of a row: prompt, answers, what the judge was asked and replied, what was
     read, score and credit.
     """
@@ -241,15 +236,13 @@ def about_row(run: OpenRun, row: SampleRow) -> dict[str, Any]:
 # -- two runs --------------------------------------------------------------------------------------
 
 
-def about_two(
-    first: tuple[OpenRun, RunIndex], second: tuple[OpenRun, RunIndex], page: int
-) -> dict[str, Any]:
+def about_two(first: tuple[OpenRun, RunIndex], second: tuple[OpenRun, RunIndex], page: int) -> Json:
     """The difference of two runs, and the rows of both, those first whose credit (else score)
     differs most.
     """
     (one, own), (two, other) = first, second
-    shared = [(own.keys[key], place) for key, place in other.keys.items() if key in own.keys]
-    here, there = (np.array([pair[side] for pair in shared], dtype=np.int64) for side in (0, 1))
+    shared = [key for key in other.keys if key in own.keys]
+    here, there = (np.array([index.keys[key] for key in shared], int) for index in (own, other))
     gap = other.credits[there] - own.credits[here]
     gap = np.where(np.isnan(gap), other.scores[there] - own.scores[here], gap)
     order = np.argsort(-np.abs(gap), kind="stable")

@@ -10,10 +10,11 @@ import io
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
 
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.stats import Floats, np
 from rm_gallery.core.stats.agreement import cohen_kappa_estimate
 from rm_gallery.core.stats.corrected import Corrected, corrected_mean
@@ -66,13 +67,11 @@ class ReviewQueue:
         self._run, self._index, self._seed = run, index, seed
         self._lock = threading.Lock()
         answers = index.answers
-        self.pairs = (
-            bool(len(answers))
-            and int(np.median(answers[answers > 0]) if (answers > 0).any() else 0) >= 2
-        )
+        there = answers[answers > 0]
+        self.pairs = len(there) > 0 and int(np.median(there)) >= 2
         """Whether two answers are compared; else each answer is called good or bad."""
         fit = np.flatnonzero(answers >= (2 if self.pairs else 1))
-        drawn = [int(fit[place]) for place in seeded_positions(len(fit), min(size, len(fit)), seed)]
+        drawn = [int(fit[place]) for place in seeded_positions(len(fit), size, seed)]
         self.places = sorted(
             drawn, key=lambda place: self._hash("order", index.ids[place], str(place))
         )
@@ -101,7 +100,7 @@ class ReviewQueue:
                 stands.append(RowLabel(place, entry.get("label")))
         return labels
 
-    def _place_of(self, entry: dict[str, Any]) -> int | None:
+    def _place_of(self, entry: Json) -> int | None:
         """Where the row stands now: rows that are equal share a key, and a run that was continued
         may have another order.
         """
@@ -164,11 +163,8 @@ class ReviewQueue:
         }
         path = self._run.folder / REVIEW
         try:
-            file = AppendedFile(path, 0o644)
-            try:
+            with closing(AppendedFile(path, 0o644)) as file:
                 file.write(to_line(entry))
-            finally:
-                file.close()
         except OSError as error:
             raise ConfigError(
                 f"{path} cannot be written: {error.strerror or error}; mend that, then label on."
@@ -176,14 +172,11 @@ class ReviewQueue:
 
     def _write_labels(self, annotator: str) -> None:
         text = io.StringIO()
-        table = csv.writer(text, lineterminator="\n")
-        table.writerow(["id", "label"])
-        labels = self.labels().get(annotator, [])
-        table.writerows(
-            [self._index.ids[one.place], f"{one.label:g}"]
-            for one in labels
-            if one.label is not None
-        )
+        rows = [["id", "label"]]
+        for one in self.labels().get(annotator, []):
+            if one.label is not None:
+                rows.append([self._index.ids[one.place], f"{one.label:g}"])
+        csv.writer(text, lineterminator="\n").writerows(rows)
         write_whole(
             self._run.folder / f"labels-{annotator}.csv", text.getvalue().encode("utf-8", "replace")
         )
@@ -205,7 +198,7 @@ class ReviewQueue:
             labels[one.place] = np.nan if one.label is None else one.label
         return corrected_mean(self.judged(), labels, clusters=self._index.clusters)
 
-    def agreements(self, annotator: str) -> Iterator[dict[str, Any]]:
+    def agreements(self, annotator: str) -> Iterator[Json]:
         """Cohen's kappa of this annotator with each other one, over the rows that both labelled."""
         labels = {
             name: {one.place: one.label for one in stands} for name, stands in self.labels().items()
