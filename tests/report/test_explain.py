@@ -19,15 +19,7 @@ ROWS = [
 def test_a_rule_is_explained_by_its_scores(tmp_path: Path) -> None:
     rm_gallery.evaluate("length_baseline", ROWS, run_dir=str(tmp_path / "run"))
     shown = command("explain", str(tmp_path / "run"), "r1")
-    assert shown.code == 0
-    for part in (
-        "q 1",
-        "answer 0 (chosen): score 5",
-        "answer 1 (rejected): score 12",
-        ": 0",
-        "--trace keeps them",
-    ):
-        assert part in shown.out
+    assert shown.code == 0 and ": 0" in shown.out and "--trace keeps them" in shown.out
     missing = command("explain", str(tmp_path / "run"), "r10")
     assert missing.code == 2 and "near are r" in missing.err
 

@@ -168,21 +168,6 @@ def test_visible_text_has_nothing_hidden_in_it(text: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("bounds", "says"),
-    [
-        ([0.6, 0.8], "new is better than old"),
-        ([0.1, 0.4], "old is better than new"),
-        ([0.5, 0.7], "does not settle"),
-    ],
-)
-def test_a_comparison_that_is_settled(bounds: list[float], says: str, tmp_path: Path) -> None:
-    saved = report(
-        5, rule="win_rate", score=sum(bounds) / 2, ci95=bounds, extra={"a": "new", "b": "old"}
-    )
-    assert says in render(write_run(tmp_path, [row(1)], saved), "md")
-
-
 LOST: dict[str, Any] = {"n_scored": 8, "n_unscored": 2, "missing": {"judge": 2}}
 SIDES: dict[str, tuple[dict[str, Any], int]] = {
     "nothing is missing": (

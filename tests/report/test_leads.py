@@ -37,28 +37,11 @@ from rm_gallery.study.runs import OpenRun, open_run
 from rm_gallery.study.summary import summarize
 from rm_gallery.study.table import score_table
 from rm_gallery.study.winrate import winrate
+from tests.report.test_winrate import Length, Longer
 from tests.reward.rewards import ranked, scored
 from tests.support.command import command
 
 N = 24
-
-
-class Longer(BasePairWiseReward):
-    """The longer answer wins."""
-
-    name: str = "longer"
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        return ranked(self.name, *(float(len(output.answer.text)) for output in sample.output))
-
-
-class Length(BasePointWiseReward):
-    """Characters of an answer."""
-
-    name: str = "length"
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        return scored(self.name, float(len(sample.output[0].answer.text)))
 
 
 class Always(BasePointWiseReward):

@@ -431,18 +431,6 @@ def test_little_to_go_on_is_said_and_no_interval_is_a_point(
         assert str(scores) and json.dumps(scores.to_dict())
 
 
-def test_subgroups_are_held_to_a_common_level() -> None:
-    data = rows(*[WON] * 30, *[LOST] * 10, *[WON] * 20, *[LOST] * 20, kind=["p"] * 40 + ["r"] * 40)
-    found = winrate(Length(), data, "q", ["x", "y"], by=["kind"])
-    assert {name: part.score for name, part in found.by_subset.items()} == {
-        "kind = p": 0.75,
-        "kind = r": 0.5,
-    }
-    parts = found.extra["subgroups"]
-    assert parts["kind = p"]["p_holm"] == pytest.approx(2 * parts["kind = p"]["p_value"])
-    assert parts["kind = r"]["p_holm"] == 1.0
-
-
 def test_flips_of_one_conversation_do_not_count_as_many() -> None:
     compared, places = Compared(40, 2), np.arange(40)
     compared.orders[:, 0] = [(1, 1) if k % 8 < 4 else (1, -1) for k in places]
