@@ -10,11 +10,11 @@ from rm_gallery.core.engine.context import RunControl, RunStopped
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.engine import (
     JobCost,
-    Lane,
     LaneName,
     Plan,
     Unit,
     Work,
+    WorkerLane,
     lane_named,
 )
 from rm_gallery.core.utils.errors import logger
@@ -26,7 +26,7 @@ class _Turn(NamedTuple):
     """A run from its begin until it stops or breaks."""
 
     work: Work
-    lane: Lane
+    lane: WorkerLane
     open: dict[int, bool]
     """The units that nobody was told of yet, by number."""
 

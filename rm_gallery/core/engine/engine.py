@@ -884,7 +884,7 @@ def awaitable(value: Any) -> bool:
 
 def lane_named(
     name: LaneName, max_workers: int, flush_after: float = FLUSH_SECONDS, *, eager: bool = True
-) -> Lane:
+) -> WorkerLane:
     """The lane for coroutines ("loop"), or for plain functions ("threads")."""
     if name == "loop":
         return LoopLane(max_workers, flush_after)
