@@ -1,16 +1,32 @@
-"""What becomes of jobs on threads that are given up."""
+"""What becomes of jobs that are given up, and of those beside them."""
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import pytest
 
+from rm_gallery.core.engine import engine
 from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine.batch import Run
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.engine.engine import Lane, LoopLane, Plan, ThreadLane, Unit, Work
+from rm_gallery.core.engine.engine import (
+    Clock,
+    JobCost,
+    Lane,
+    LoopLane,
+    Plan,
+    ThreadLane,
+    Unit,
+    Work,
+)
+from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.engine.single import run_single
 
 
 def sleep(seconds: float) -> float:
@@ -125,3 +141,144 @@ def test_a_plan_may_ask_again_and_is_finished_before_others_begin(lane: type[Lan
     assert over.wait(10.0)
     assert dict(results) == {0: ["A1", "A2", "A3"], 1: "known", 2: ["B1", "B2", "B3"]}
     assert begun == ["a1", "a2", "a3", "b1", "b2", "b3"]
+
+
+caller: contextvars.ContextVar[str] = contextvars.ContextVar("caller", default="nobody")
+
+
+def made_of(lane: Lane, execute: Callable[[Any], Any], *plans: Plan, deadline: float) -> list[Any]:
+    """What becomes of plans on a lane, in their order."""
+    results, over = dict[int, Any](), threading.Event()
+
+    def deliver(found: list[Any]) -> None:
+        results.update(found)
+        if len(results) == len(plans):
+            over.set()
+
+    work = Work(execute, RunControl(), deliver, lambda error: over.set(), deadline)
+    lane.feed([Unit(work, index, each) for index, each in enumerate(plans)])
+    assert over.wait(10.0)
+    return [results[index] for index in sorted(results)]
+
+
+async def stay(seconds: float) -> str:
+    """Stay that long, whoever cancels it; then who called."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            await asyncio.sleep(0.02)
+        except asyncio.CancelledError:
+            pass
+    return caller.get()
+
+
+def test_who_comes_after_a_task_that_was_left_knows_its_caller() -> None:
+    """The clock's thread had the next worker started, in a context of its own."""
+    caller.set("me")
+    assert made_of(LoopLane(1), stay, plan(1.0), plan(0.0), deadline=0.1) == [["deadline"], ["me"]]
+
+
+def test_a_single_sample_s_jobs_do_not_see_what_the_one_before_has_set() -> None:
+    def enter(name: str) -> str:
+        before = caller.get()
+        caller.set(name)
+        return before
+
+    how: Any = {"max_workers": 1, "deadline": None, "lane": "threads", "cost": JobCost()}
+    caller.set("me")
+    for drive in (library_loop.drive, asyncio.run):
+        assert drive(run_single(plan("a", "b", "c"), enter, **how)) == ["me"] * 3
+
+
+def no_more(function: Callable[[], None]) -> NoReturn:
+    raise RuntimeError("can't start new thread")
+
+
+def test_where_there_is_no_thread_to_be_had_nobody_waits_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The clock had none, and that took the worker with it, or the clock for all that followed."""
+    library_loop.get_loop()
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "_clock", Clock())
+        patch.setattr(library_loop, "start_thread", no_more)
+        made = made_of(LoopLane(2), stay, plan(0.0), plan(0.6), deadline=0.1)
+        assert made == [[caller.get()], ["deadline"]]
+        with pytest.raises(RuntimeError, match="thread"):
+            made_of(ThreadLane(2), sleep, plan(0.0), deadline=0.1)
+
+
+def test_a_clock_without_threads_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a plan asked after its only worker was left had none, and the error ended the clock."""
+
+    def asks_again() -> Plan:
+        (first,) = yield [0.5]
+        (second,) = yield [0.0]
+        return first.code, second.code
+
+    results = list[Any]()
+    work = Work(sleep, RunControl(), results.extend, lambda error: None, deadline=0.1)
+    ThreadLane(1).feed([Unit(work, 0, asks_again())])
+    monkeypatch.setattr(library_loop, "start_thread", no_more)
+    time.sleep(0.4)
+    monkeypatch.undo()
+    assert made_of(ThreadLane(1), sleep, plan(1.0), deadline=0.1) == [["deadline"]]
+    assert results == [(0, ("deadline", "deadline"))]
+
+
+def test_a_stream_whose_lane_takes_nothing_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was drawn counted as begun, and was waited for."""
+    monkeypatch.setattr(ThreadLane, "feed", lambda lane, units: no_more(print))
+    run = Run[Any](iter([plan(0.0)]), sleep, RunOptions(), lane="threads", streaming=True)
+    found = list[Any]()
+
+    def take() -> None:
+        with pytest.raises(RuntimeError, match="thread"):
+            library_loop.drive(run.all())
+        found.append("raised")
+
+    thread = threading.Thread(target=take, daemon=True)
+    thread.start()
+    thread.join(5.0)
+    assert found == ["raised"]
+
+
+def test_a_plan_that_takes_its_time_holds_up_no_deadline_of_others() -> None:
+    """One clock looks at all lanes, and the code of a plan ran on its thread."""
+    going = threading.Event()
+
+    def slow() -> Plan:
+        yield [1.0]
+        going.set()
+        return sleep(2.0)
+
+    work = Work(sleep, RunControl(), lambda found: None, lambda error: None, deadline=0.05)
+    ThreadLane(1).feed([Unit(work, 0, slow())])
+    assert going.wait(10.0)
+    began = time.monotonic()
+    assert made_of(ThreadLane(1), sleep, plan(3.0), deadline=0.1) == [["deadline"]]
+    assert time.monotonic() - began < 1.0
+
+
+def test_lanes_that_are_over_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of single calls each woke the clock, which went through all of them."""
+    looks = list[ThreadLane]()
+    monkeypatch.setattr(ThreadLane, "look", looks.append)
+    how: Any = {"max_workers": 1, "deadline": 1.0, "lane": "threads", "cost": JobCost()}
+    for _ in range(50):
+        library_loop.drive(run_single(plan(0.0), sleep, **how))
+    time.sleep(2 * engine.WATCH_SECONDS)
+    assert len(looks) < 10
+
+
+def test_a_coroutine_that_blocks_the_event_loop_is_told_of_the_first_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def block(seconds: float) -> float:
+        return sleep(seconds)
+
+    told = list[float]()
+    monkeypatch.setattr(library_loop, "stood_still", told.append)
+    made_of(LoopLane(1), block, plan(2.5), deadline=60.0)
+    time.sleep(0.1)
+    assert len(told) == 1

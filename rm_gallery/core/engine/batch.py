@@ -244,7 +244,10 @@ class Run(Generic[R]):
         self._exhausted = len(drawn) < room
         if unbegun := [each for each in drawn if type(each) is tuple]:
             self._take_in(unbegun)
-        self._lane.feed([each for each in drawn if type(each) is Unit])
+        try:
+            self._lane.feed([each for each in drawn if type(each) is Unit])
+        except RuntimeError as error:  # no thread to be had: nobody waits for what was drawn
+            self._work.end(error)
 
     # -- handing on --------------------------------------------------------------------------------
 

@@ -439,7 +439,8 @@ class Lane:
             if unit.remaining:  # a sample is finished before the next one begins
                 with self._lock:
                     self._pending.extendleft((unit, i) for i in reversed(range(len(unit.jobs))))
-                self._start_workers()
+                with suppress(RuntimeError):  # no thread to be had now: the clock tries again
+                    self._start_workers()
                 return
             finished = [(unit.work, (unit.index, result))]
         with self._lock:
@@ -480,16 +481,25 @@ class Clock:
         self._ready = threading.Condition()
         self._due: dict[WorkerLane, float] = {}
         self._runs = False
+        self._wakes = math.inf
+        """When it looks again, if nobody asks for an earlier look."""
 
     def look_at(self, lane: WorkerLane, due: float) -> None:
-        """Have `lane.look()` called at a time of `time.monotonic`, or before."""
+        """Have `lane.look()` called at a time of `time.monotonic`, or before; RuntimeError where
+        there is no thread for that.
+        """
         with self._ready:
             self._due[lane] = min(due, self._due.get(lane, math.inf))
-            if self._runs:
-                self._ready.notify()
-            else:
+            if not self._runs:
                 library_loop.start_thread(self._run)
                 self._runs = True
+            elif due < self._wakes:
+                self._ready.notify()
+
+    def forget(self, lane: WorkerLane) -> None:
+        """Look at a lane no more: thousands that are over would each wake it."""
+        with self._ready:
+            self._due.pop(lane, None)
 
     def _run(self) -> None:
         while lanes := self._those_due():
@@ -505,7 +515,8 @@ class Clock:
                     for lane in due:
                         del self._due[lane]
                     return due
-                self._ready.wait(min(self._due.values()) - now)
+                self._wakes = min(self._due.values())
+                self._ready.wait(self._wakes - now)
             self._runs = False
             return []
 
@@ -526,6 +537,8 @@ class WorkerLane(Lane):
         super().__init__(max_workers, flush_after)
         self._workers: set[Worker] = set()
         self._outer = stop_mark.get()
+        self._context = contextvars.copy_context()
+        """Where its jobs run, whoever has a worker started."""
         self._due = math.inf
         """When the clock looks next."""
 
@@ -551,6 +564,8 @@ class WorkerLane(Lane):
     def _start_workers(self) -> None:
         with self._lock:
             missing = self._wanted() - len(self._workers) if self._pending else 0
+            if missing > 0 and self._due == math.inf:
+                self._look_at(time.monotonic() + self._beat())
             for _ in range(min(missing, len(self._pending))):
                 worker = Worker()
                 self._workers.add(worker)
@@ -567,6 +582,9 @@ class WorkerLane(Lane):
                     return unit, i
             # here and not when it has ended: what is fed meanwhile must not count on it
             self._workers.discard(worker)
+            if not (self._workers or self._pending):
+                self._due = math.inf
+                _clock.forget(self)
             return None
 
     def _begin(self, worker: Worker, unit: Unit, i: int) -> Score[Any] | StopMark:
@@ -619,14 +637,24 @@ class WorkerLane(Lane):
                     self._leave(worker)
                     worker.abandoned = True
                     self._workers.discard(worker)
-        for unit, i, deadline in late:
-            self._record(unit, i, unit.work.late(deadline, self.left_behind))
+        if late:
+            self._aside(partial(self._give_up, late))
         with suppress(RuntimeError):  # no thread to be had now
             self._start_workers()
         with self._lock:
             self._due = math.inf
             if self._workers or self._pending:
                 self._look_at(due)
+
+    def _aside(self, function: Callable[[], None]) -> None:
+        """Call what may take its time, since plans have code of their own; not on the clock's
+        thread.
+        """
+        function()
+
+    def _give_up(self, late: list[tuple[Unit, int, Deadline]]) -> None:
+        for unit, i, deadline in late:
+            self._record(unit, i, unit.work.late(deadline, self.left_behind))
 
     left_behind: ClassVar[str]
     """What becomes of a worker whose job is given up."""
@@ -661,9 +689,10 @@ class LoopLane(WorkerLane):
 
     def look(self) -> None:
         """Look who is late now; from any thread."""
-        if self.is_alive:
-            asked = time.monotonic()
-            library_loop.post(self._loop, lambda: self._look_on_loop(asked))
+        asked = time.monotonic()
+        look = partial(self._context.run, self._look_on_loop, asked)
+        with suppress(RuntimeError):  # the loop is closed
+            library_loop.post(self._loop, look)
 
     def _look_on_loop(self, asked: float) -> None:
         """Look, and say so where the loop stood still meanwhile."""
@@ -674,6 +703,13 @@ class LoopLane(WorkerLane):
         self._before = spent
         self._look()
 
+    def _look_at(self, due: float) -> None:
+        self._before = self._before or library_loop.spent(time.monotonic())
+        try:
+            super()._look_at(due)
+        except RuntimeError:  # no thread to be had: the loop looks itself
+            self._loop.call_later(max(0.0, due - time.monotonic()), self._look)
+
     def _start(self, worker: Worker) -> None:
         worker.task = self._loop.create_task(self._work_off(worker))
 
@@ -682,7 +718,8 @@ class LoopLane(WorkerLane):
         try:
             while (job := self._next(worker)) is not None:
                 unit, i = job
-                work, begun = unit.work, self._begin(worker, unit, i)
+                work = unit.work
+                begun = self._begin(worker, unit, i)
                 if isinstance(begun, Score):
                     self._record(unit, i, begun)
                     continue
@@ -751,7 +788,6 @@ class ThreadLane(WorkerLane):
         self._eager = eager
         """Whether jobs of unknown cost get all threads at once."""
         self._lock = threading.RLock()
-        self._context = contextvars.copy_context()
         self._flush_at = 0.0
 
     def feed(self, units: list[Unit]) -> None:
@@ -778,8 +814,14 @@ class ThreadLane(WorkerLane):
     def look(self) -> None:
         """Look who is late now; from any thread."""
         if self._finished:
-            self._flush()
+            self._aside(self._flush)
         self._look()
+
+    def _aside(self, function: Callable[[], None]) -> None:
+        try:
+            library_loop.start_thread(function)
+        except RuntimeError:  # there are no more
+            function()
 
     def _beat(self) -> float:
         return WATCH_SECONDS
@@ -822,6 +864,8 @@ class ThreadLane(WorkerLane):
             if outcome is None:
                 return
             self._record(unit, i, outcome)
+        if self._finished:  # nothing comes that would bring it along
+            self._flush()
 
     def _called(self, worker: Worker, unit: Unit, i: int) -> Score[Any] | None:
         """The score of a job that is done here and now; None where it was given up meanwhile."""

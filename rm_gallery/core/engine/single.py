@@ -58,8 +58,9 @@ async def run_single(plan: Plan, execute: Callable[[Any], Any], **how: Unpack[Si
     control, outer = current_run.get() or RunControl(fail_fast=None), current_deadline.get()
     work = Work(execute, control, box.put, box.fail, how["deadline"], outer, cost=how["cost"])
     # a thread that waits for a thread must not wait for its own
-    shared = how["lane"] == "threads" and not library_loop.is_driven()
-    unit = Unit(work, 0, plan, contextvars.copy_context() if shared else None)
+    threads = how["lane"] == "threads"
+    shared = threads and not library_loop.is_driven()
+    unit = Unit(work, 0, plan, contextvars.copy_context() if threads else None)
     lane = _shared_lane() if shared else lane_named(how["lane"], how["max_workers"], 0.0)
     try:
         lane.feed([unit])
