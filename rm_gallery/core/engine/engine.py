@@ -412,12 +412,12 @@ class Lane:
         if not self.is_alive:
             loop_closed(units[0].work)
             return
+        known = [unit for unit in units if not unit.jobs]  # before others can be worked off
         with self._lock:
             self._open_units += len(units)
             self._pending.extend([(unit, i) for unit in units for i in range(len(unit.jobs))])
-        for unit in units:
-            if not unit.jobs:
-                self._complete(unit)
+        for unit in known:
+            self._complete(unit)
         if self._pending:
             self._start_workers()
 
