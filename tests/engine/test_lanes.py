@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from typing import Any
@@ -125,3 +126,29 @@ def test_a_plan_may_ask_again_and_is_finished_before_others_begin(lane: type[Lan
     assert over.wait(10.0)
     assert dict(results) == {0: ["A1", "A2", "A3"], 1: "known", 2: ["B1", "B2", "B3"]}
     assert begun == ["a1", "a2", "a3", "b1", "b2", "b3"]
+
+
+@pytest.mark.parametrize(("late", "said"), [(0.0, 1), (5.0, 0)], ids=["in time", "late"])
+def test_a_loop_that_stands_still_is_told_unless_the_machine_is_busy(
+    late: float, said: int, monkeypatch: pytest.MonkeyPatch, warned: list[str]
+) -> None:
+    """A clock that is late itself says that nobody got a processor."""
+    monkeypatch.setattr("rm_gallery.core.engine.engine.BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(library_loop, "_still_said", -100.0)
+    over, looked = threading.Event(), threading.Event()
+
+    async def block(seconds: float) -> None:
+        looked.set()
+        time.sleep(seconds)
+
+    work = Work(block, RunControl(), lambda found: over.set(), print, deadline=60.0)
+    lane = LoopLane(1)
+    monkeypatch.setattr(lane, "_look_at", lambda due: None)  # this test is the clock
+    lane.feed([Unit(work, 0, plan(0.5))])
+    assert looked.wait(10.0)
+    for _ in range(4):
+        lane.look(late)
+        time.sleep(0.1)
+    assert over.wait(10.0)
+    library_loop.submit(asyncio.sleep(0.01)).result(10.0)
+    assert len(warned) == said
