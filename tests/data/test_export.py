@@ -5,6 +5,7 @@ named.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from datetime import timezone
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,15 @@ def test_round_trips_lose_nothing(dataset: BaseDataSet) -> None:
         lines = to_jsonl(dataset, Path(folder, "a.jsonl")).read_bytes().splitlines()
         assert [from_record(orjson.loads(line)) for line in lines] == dataset.datasamples
         assert BaseDataSet.model_validate(dataset.model_dump(mode="json")) == dataset
+
+
+def lost(write_dataset: Callable[[BaseDataSet, Path], object], metadata: dict[Any, Any]) -> None:
+    """Write a sample of which something would be lost."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_dataset(
+            BaseDataSet(name="d", datasamples=[DataSample(unique_id="x", metadata=metadata)]),
+            Path(folder, "a"),
+        )
 
 
 def test_the_largest_and_the_smallest_integers_come_back(tmp_path: Path) -> None:

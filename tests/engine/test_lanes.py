@@ -143,6 +143,32 @@ def test_a_plan_may_ask_again_and_is_finished_before_others_begin(lane: type[Lan
     assert begun == ["a1", "a2", "a3", "b1", "b2", "b3"]
 
 
+@pytest.mark.parametrize(("late", "said"), [(0.0, 1), (5.0, 0)], ids=["in time", "late"])
+def test_a_loop_that_stands_still_is_told_unless_the_machine_is_busy(
+    late: float, said: int, monkeypatch: pytest.MonkeyPatch, warned: list[str]
+) -> None:
+    """A clock that is late itself says that nobody got a processor."""
+    monkeypatch.setattr("rm_gallery.core.engine.engine.BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(library_loop, "_still_said", -100.0)
+    over, looked = threading.Event(), threading.Event()
+
+    async def block(seconds: float) -> None:
+        looked.set()
+        time.sleep(seconds)
+
+    work = Work(block, RunControl(), lambda found: over.set(), print, deadline=60.0)
+    lane = LoopLane(1)
+    monkeypatch.setattr(lane, "_look_at", lambda due: None)  # this test is the clock
+    lane.feed([Unit(work, 0, plan(0.5))])
+    assert looked.wait(10.0)
+    for _ in range(4):
+        lane.look(late)
+        time.sleep(0.1)
+    assert over.wait(10.0)
+    library_loop.submit(asyncio.sleep(0.01)).result(10.0)
+    assert len(warned) == said
+
+
 caller: contextvars.ContextVar[str] = contextvars.ContextVar("caller", default="nobody")
 
 
@@ -271,14 +297,14 @@ def test_lanes_that_are_over_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) 
     assert len(looks) < 10
 
 
-def test_a_coroutine_that_blocks_the_event_loop_is_told_of_the_first_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def block(seconds: float) -> float:
-        return sleep(seconds)
+@pytest.mark.parametrize("lane", [LoopLane, ThreadLane])
+def test_a_lane_that_was_idle_is_looked_at_again(lane: type[Lane]) -> None:
+    """A look that found nobody at work was the last one."""
 
-    told = list[float]()
-    monkeypatch.setattr(library_loop, "stood_still", told.append)
-    made_of(LoopLane(1), block, plan(2.5), deadline=60.0)
-    time.sleep(0.1)
-    assert len(told) == 1
+    async def rest(seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    one, execute = lane(1), sleep if lane is ThreadLane else rest
+    made_of(one, execute, plan(0.0), deadline=0.1)
+    time.sleep(0.3)
+    assert made_of(one, execute, plan(3.0), deadline=0.1) == [["deadline"]]

@@ -27,7 +27,6 @@ from rm_gallery import (
     RewardRegistry,
     Score,
 )
-from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import progress
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.deadline import Deadline
@@ -128,12 +127,6 @@ def test_fail_fast(line: Line) -> Line:
         elif tracker.failure(failure(spec)):
             tripped.append(number)
     return {"trips_at": tripped, "message": tracker.message}
-
-
-@golden("delay")
-def test_stood_still(line: Line) -> Line:
-    before, after = (library_loop.Spent(*line[when]) for when in ("before", "after"))
-    return {"delay": library_loop.own_delay(before, line["due"], after)}
 
 
 @pytest.mark.long("much work")

@@ -429,7 +429,7 @@ def test_what_went_wrong_in_a_run_is_said_once(
     Rule().evaluate_batch(samples(3))
     monkeypatch.setattr("rm_gallery.core.engine.engine.BEAT_SECONDS", 0.1)
     monkeypatch.setattr(library_loop, "_still_said", -100.0)
-    Blocking().evaluate_batch(samples(9), max_workers=3)
+    Blocking().evaluate_batch(samples(15), max_workers=3)
     # the loop looks at its clock when it turns again, which may be after the last sample
     library_loop.submit(asyncio.sleep(0.01)).result(LIMIT)
     gone, failed, blocked = warned

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ class Deployed:
     def __init__(self) -> None:
         self.lane = RewardLane("math", Number(), max_waiting=MAX_ITEMS)
 
-    async def deployed(self) -> Sequence[Mapping[str, Any]]:
+    async def deployed(self) -> Sequence[dict[str, Any]]:
         return []
 
     async def score(

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Itera
 from contextlib import aclosing, closing, contextmanager
 from dataclasses import replace
 from itertools import islice
-from operator import length_hint
+from operator import itemgetter, length_hint
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from rm_gallery.core.engine import loop as library_loop
@@ -169,21 +169,23 @@ class Run(Generic[R]):
         again: list[Unit] = []
         with self._work.lock:
             self._came, self._came_at = self._came + len(results), time.monotonic()
-            doubts = [pair for pair in results if type(pair[1]) is Doubtful]
-            if doubts or self._doubts:
-                self._doubts += doubts
-                certain = [pair for pair in results if type(pair[1]) is not Doubtful]
-                results = certain + self._settled(idle, again)
+            if self._doubts or Doubtful in map(type, map(itemgetter(1), results)):
+                results = self._settled(results, idle, again)
             self._came -= len(again)
             self.progress.done += len(results)
         self._mailbox.put(results)
         self._lane.feed(again)
 
-    def _settled(self, idle: bool, again: list[Unit]) -> list[tuple[int, Any]]:
-        """What is settled of the doubtful: with the run's stop, with a call that succeeds, or since
-        nothing else is under way. Those that have more to do are to be fed `again`.
+    def _settled(
+        self, came: list[tuple[int, Any]], idle: bool, again: list[Unit]
+    ) -> list[tuple[int, Any]]:
+        """What is certain of what came, and what is settled of the doubtful: with the run's stop, with
+        a call that succeeds, or since nothing else is under way. Those that have more to do are to
+        be fed `again`.
         """
-        fail_fast, results, left = self._control.fail_fast, [], []
+        results = [pair for pair in came if type(pair[1]) is not Doubtful]
+        self._doubts += [pair for pair in came if type(pair[1]) is Doubtful]
+        certain, fail_fast, left = len(results), self._control.fail_fast, []
         assert fail_fast is not None
         for index, doubt in self._doubts:
             lost = [fail_fast.lost(error) for error in doubt.unit.lost]
@@ -199,7 +201,7 @@ class Run(Generic[R]):
             else:
                 results.append((index, result))
         self._doubts = left
-        if results and self._work.flush is not None:
+        if results[certain:] and self._work.flush is not None:
             self._work.flush()
         return results
 
@@ -393,12 +395,8 @@ class Batch(Generic[R]):
         # a run inside a run is a part of a sample: it stays in the actor that judges this
         if options.engine is None or current_run.get() is not None:
             return None
-
-        def asked(of: Any, hashes: set[str]) -> None:
-            self._folder.questions_of(of).hashes.update(hashes)
-
         batch = type(self), self._made_again()
-        return RayPlan(batch, options, None if self._folder is None else asked)
+        return RayPlan(batch, options, self._folder and self._folder.note_asked)
 
     @contextmanager
     def _begun(self) -> Iterator[RunOptions]:

@@ -61,8 +61,7 @@ ABANDON_SECONDS = 0.3
 """How long code that was cancelled may take to end before its sample is given up and its task left.
 """
 BEAT_SECONDS = 1.0
-"""How often a lane looks whether its event loop turns, and how late that may be before it says so.
-"""
+"""How often it is looked whether an event loop turns, and how long it may not before that is said."""
 WATCH_SECONDS = 0.05
 """How often threads are looked at."""
 STUCK_SECONDS = 0.1
@@ -309,11 +308,11 @@ class Mailbox:
     async def take(self, timeout: float | None) -> list[tuple[int, Any]]:
         """What has come; waits for the first news, or the timeout."""
         with self._ready:
-            if not self._news and library_loop.is_driven():
+            if self._news:
+                return self._taken()
+            if library_loop.is_driven():
                 library_loop.refuse_blocking("A blocking stream", "async_evaluate_stream")
                 self._ready.wait(timeout)
-                return self._taken()
-            if self._news:
                 return self._taken()
             waiter = self._waiter = asyncio.get_running_loop().create_future()
         await (waiter if timeout is None else asyncio.wait([waiter], timeout=timeout))
@@ -412,12 +411,12 @@ class Lane:
         if not self.is_alive:
             loop_closed(units[0].work)
             return
+        known = [unit for unit in units if not unit.jobs]  # before others can be worked off
         with self._lock:
             self._open_units += len(units)
             self._pending.extend([(unit, i) for unit in units for i in range(len(unit.jobs))])
-        for unit in units:
-            if not unit.jobs:
-                self._complete(unit)
+        for unit in known:
+            self._complete(unit)
         if self._pending:
             self._start_workers()
 
@@ -503,16 +502,18 @@ class Clock:
 
     def _run(self) -> None:
         while lanes := self._those_due():
-            for lane in lanes:
-                lane.look()
+            for lane, late in lanes:
+                lane.look(late)
 
-    def _those_due(self) -> list[WorkerLane]:
-        """The lanes that are due, as soon as one is; none where none waits to be looked at."""
+    def _those_due(self) -> list[tuple[WorkerLane, float]]:
+        """The lanes that are due, as soon as one is, and how late it is for them; none where none
+        waits to be looked at.
+        """
         with self._ready:
             while self._due:
                 now = time.monotonic()
-                if due := [lane for lane, at in self._due.items() if at <= now]:
-                    for lane in due:
+                if due := [(lane, now - at) for lane, at in self._due.items() if at <= now]:
+                    for lane, _ in due:
                         del self._due[lane]
                     return due
                 self._wakes = min(self._due.values())
@@ -553,8 +554,8 @@ class WorkerLane(Lane):
         """So often, in seconds, the clock looks at all workers."""
         raise NotImplementedError
 
-    def look(self) -> None:
-        """Look who is late now; from any thread."""
+    def look(self, late: float = 0.0) -> None:
+        """Look who is late now, which was due so many seconds ago; from any thread."""
         raise NotImplementedError
 
     def _wanted(self) -> int:
@@ -669,8 +670,11 @@ class LoopLane(WorkerLane):
 
     left_behind = "; its task ignored that and was left"
     _is_cut = False
-    _before: library_loop.Spent | None = None
-    """What the clocks said at the last look."""
+    _asked: float | None = None
+    """Since when the loop is to look."""
+    _stood = 0.0
+    """Seconds for which it did not, though the clock was on time."""
+    _seen = 0.0
 
     async def _drain(self, grace: float) -> None:
         self._pending.clear()
@@ -687,28 +691,33 @@ class LoopLane(WorkerLane):
     def _beat(self) -> float:
         return BEAT_SECONDS
 
-    def look(self) -> None:
-        """Look who is late now; from any thread."""
-        asked = time.monotonic()
-        look = partial(self._context.run, self._look_on_loop, asked)
-        with suppress(RuntimeError):  # the loop is closed
-            library_loop.post(self._loop, look)
+    def look(self, late: float = 0.0) -> None:
+        """Look who is late now, which was due so many seconds ago; from any thread."""
+        if not (self.is_alive and self._workers):
+            return
+        now = time.monotonic()
+        if self._asked is None:
+            self._asked = now
+            with suppress(RuntimeError):  # the loop is closed
+                library_loop.post(self._loop, partial(self._context.run, self._look_on_loop))
+        elif late < BEAT_SECONDS / 4:  # else the machine is busy, and the loop waits for it as well
+            self._stood += now - self._seen
+        self._seen = now
+        self._look_at(now + BEAT_SECONDS)
 
-    def _look_on_loop(self, asked: float) -> None:
+    def _look_on_loop(self) -> None:
         """Look, and say so where the loop stood still meanwhile."""
-        spent = library_loop.spent(time.monotonic())
-        if self._before is not None and spent.now - asked > BEAT_SECONDS:
-            if (delay := library_loop.own_delay(self._before, asked, spent)) > BEAT_SECONDS:
-                library_loop.stood_still(delay)
-        self._before = spent
+        if self._asked is not None and self._stood >= BEAT_SECONDS:
+            library_loop.stood_still(time.monotonic() - self._asked)
+        self._asked, self._stood = None, 0.0
         self._look()
 
     def _look_at(self, due: float) -> None:
-        self._before = self._before or library_loop.spent(time.monotonic())
         try:
             super()._look_at(due)
         except RuntimeError:  # no thread to be had: the loop looks itself
-            self._loop.call_later(max(0.0, due - time.monotonic()), self._look)
+            seconds = max(0.0, due - time.monotonic())
+            self._loop.call_later(seconds, self._look, context=self._context)
 
     def _start(self, worker: Worker) -> None:
         worker.task = self._loop.create_task(self._work_off(worker))
@@ -756,7 +765,6 @@ class LoopLane(WorkerLane):
             if worker.cut_at is None or isinstance(error, DeadlineExceeded):
                 return unit.work.score_of(error)
         finally:
-            worker.deadline = None
             if worker.cut_at is not None and sys.version_info >= (3, 11):
                 worker.task.uncancel()
             worker.cut_at = worker.cut_at if worker.abandoned else None
@@ -811,8 +819,8 @@ class ThreadLane(WorkerLane):
         """Drop waiting jobs and leave those in flight, without waiting for it; from any thread."""
         self.cancel(0.0)
 
-    def look(self) -> None:
-        """Look who is late now; from any thread."""
+    def look(self, late: float = 0.0) -> None:
+        """Look who is late now, which was due so many seconds ago; from any thread."""
         if self._finished:
             self._aside(self._flush)
         self._look()

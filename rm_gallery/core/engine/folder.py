@@ -556,6 +556,10 @@ class RunFolder(RunStore, ABC):
         owed = self._owed.get(id(data))
         return owed.asked if owed and not owed.kept else Questions()
 
+    def note_asked(self, data: Any, hashes: set[str]) -> None:
+        """Hear elsewhere what judges were asked about a sample."""
+        self.questions_of(data).hashes.update(hashes)
+
     def keep(self, data: Any, missing: Collection[str], entry: Record, stopped: bool) -> None:
         """Write the record of a finished sample that was owed, by the statuses of what is `missing`
         in it. One that `stopped` before anything was said of it leaves none.

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
 from functools import wraps
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError, logger
 
@@ -164,51 +164,6 @@ def refuse_blocking(door: str, twin: str) -> None:
             f"event loop, which would wait for itself. Use its async twin with await: `await "
             f"{twin}(…)`; hooks and _evaluate may be async."
         )
-
-
-class Spent(NamedTuple):
-    """What the clocks say at one moment, in seconds."""
-
-    now: float
-    """Of the event loop's clock."""
-    own: float
-    """That this thread computed."""
-    process: float
-    """That all threads of this process computed together."""
-    queued: float | None
-    """That this thread could have gone on and had no processor; None where the system does not say
-    (all but Linux).
-    """
-
-
-def spent(now: float) -> Spent:
-    """The clocks of this thread beside the time of its event loop."""
-    queued = None
-    with (
-        suppress(OSError, IndexError, ValueError),
-        open("/proc/thread-self/schedstat", "rb", buffering=0) as file,
-    ):
-        queued = int(file.read(100).split()[1]) / 1e9
-    return Spent(now, time.thread_time(), time.process_time(), queued)
-
-
-def own_delay(before: Spent, due: float, after: Spent) -> float:
-    """Seconds of its lateness that the loop's own thread is to blame for: it computed, or something
-    in it blocked.
-
-    Waiting for a processor of a busy machine is not its doing. Where other threads computed for
-    most of the time they may have held the interpreter: then only what it computed itself counts,
-    and so where the system tells no waiting times.
-    """
-    own = after.own - before.own
-    others = after.process - before.process - own
-    # what it computed before it was due delayed nothing
-    computed = max(0.0, own - (due - before.now))
-    late = after.now - due
-    if before.queued is None or after.queued is None:
-        return min(late, computed)
-    late -= after.queued - before.queued
-    return min(late, computed) if 2 * others > late else late
 
 
 def stood_still(seconds: float) -> None:

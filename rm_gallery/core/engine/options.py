@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from typing import Any, Literal, TypedDict
 
@@ -73,31 +74,13 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         """Raise ConfigError for a value that its option does not take, or that needs another one."""
-        for name, least in (("max_workers", 1), ("repeat", 0), ("processes", 1)):
-            if (value := getattr(self, name)) is not None or name != "processes":
-                object.__setattr__(self, name, whole(name, value, least))
-        for name, (takes, what) in _TAKES.items():
-            value = getattr(self, name)
-            fits = isinstance(value, takes) if isinstance(takes, type) else value in takes
-            if value is not None and not fits:
-                raise ConfigError(f"{name} is {value!r:.80}; {what}.")
-        seconds = self.deadline
-        if seconds is not None and not (
-            isinstance(seconds, int | float) and 0 < seconds < math.inf
-        ):
-            raise ConfigError(f"deadline is {seconds!r}; give a positive number of seconds.")
-        if self.run_dir is not None:
-            object.__setattr__(self, "run_dir", folder := str(self.run_dir))
-            if re.match(r"[a-z][a-z0-9+.-]+:/", folder):  # a path lost a slash; C:/ is no URL
-                raise ConfigError(
-                    f"run_dir is {folder!r:.80}, and a run folder stands on a disk: name a folder, "
-                    f"and copy it when the run is over."
-                )
+        for name, check in _CHECKS.items():
+            object.__setattr__(self, name, check(name, getattr(self, name)))
         for name, (other, why) in _NEEDS.items():
             if getattr(self, name) not in (None, False) and getattr(self, other) is None:
                 raise Inapplicable(why, name)
-        for name in ("deadline", "processes", "engine"):
-            if self.batch and getattr(self, name) is not None:
+        for name in ("deadline", "processes", "engine") if self.batch else ():
+            if getattr(self, name) is not None:
                 raise Inapplicable(
                     f"{name}= is for calls of their own: leave it out with batch=, whose calls "
                     f"take up to a day.",
@@ -135,17 +118,6 @@ BATCH_PRICE_SHARE = 0.5
 """Of the online price, what a call in a batch costs (OpenAI and Anthropic, 2026)."""
 
 
-_TAKES: dict[str, tuple[Any, str]] = {
-    **dict.fromkeys(
-        ("progress", "cache", "force_new", "trace", "submit"), (bool, "it is True or False")
-    ),
-    "budget": (Budget, "it is a Budget(max_calls=…, max_tokens=…, max_cost=…)"),
-    "control": (RunControl, "it is a RunControl()"),
-    "blame": (("probe", "off"), "it is 'probe' or 'off'"),
-    "engine": (("ray",), "it is 'ray', or left out for this machine"),
-    "batch": (tuple(BATCH_PROVIDERS), "it is 'openai' or 'anthropic'"),
-}
-"""By option, the type or the values it takes, and how that is said."""
 _NEEDS = {
     "address": ("engine", "address is that of a Ray cluster: give engine='ray' as well."),
     "submit": (
@@ -196,6 +168,44 @@ def whole(name: str, value: Any, least: int) -> int:
     )
 
 
+def _taken(takes: type | tuple[str, ...], what: str, name: str, value: Any) -> Any:
+    """A value of a type, one of some words, or None; ConfigError for anything else."""
+    if value is None or (value in takes if isinstance(takes, tuple) else isinstance(value, takes)):
+        return value
+    raise ConfigError(f"{name} is {value!r:.80}; {what}.")
+
+
+def _seconds(name: str, value: Any) -> Any:
+    if value is None or (isinstance(value, int | float) and 0 < value < math.inf):
+        return value
+    raise ConfigError(f"{name} is {value!r}; give a positive number of seconds.")
+
+
+def _on_disk(name: str, value: Any) -> str | None:
+    folder = None if value is None else str(value)
+    if folder and re.match(r"[a-z][a-z0-9+.-]+:/", folder):  # a path lost a slash; C:/ is no URL
+        raise ConfigError(
+            f"{name} is {folder!r:.80}, and a run folder stands on a disk: name a folder, "
+            f"and copy it when the run is over."
+        )
+    return folder
+
+
+_SWITCH = partial(_taken, bool, "it is True or False")
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "max_workers": partial(whole, least=1),
+    "repeat": partial(whole, least=0),
+    "processes": lambda name, value: None if value is None else whole(name, value, 1),
+    **dict.fromkeys(("progress", "cache", "force_new", "trace", "submit"), _SWITCH),
+    "budget": partial(_taken, Budget, "it is a Budget(max_calls=…, max_tokens=…, max_cost=…)"),
+    "control": partial(_taken, RunControl, "it is a RunControl()"),
+    "blame": partial(_taken, ("probe", "off"), "it is 'probe' or 'off'"),
+    "engine": partial(_taken, ("ray",), "it is 'ray', or left out for this machine"),
+    "batch": partial(_taken, tuple(BATCH_PROVIDERS), "it is 'openai' or 'anthropic'"),
+    "deadline": _seconds,
+    "run_dir": _on_disk,
+}
+"""By option, what gives its value as it is kept; ConfigError for one that it does not take."""
 OPTIONS = frozenset(RunKeywords.__annotations__)
 EARLIER = {"part": "shard"}
 """Keywords of callers that have another name now."""
@@ -217,16 +227,8 @@ def chosen_options(
     Raises ConfigError: a keyword is neither an option nor known; names the nearest ones.
     """
     hooks = {name: value for name, value in given.items() if name not in OPTIONS}
-    of_hooks, what, hint = frozenset(known or ()), "option", ""
-    if known is not None:
-        what = "option or hook parameter"
-        hint = "Values for hooks that only take **kwargs are passed as hooks={…}."
-    for name in hooks:
-        if name not in of_hooks:
-            if (now := EARLIER.get(name)) in other_parameters:
-                raise ConfigError(f"{name}= is spelled {now}= now.")
-            names = OPTIONS | of_hooks | {*other_parameters}
-            raise ConfigError(unknown_name(what, name, names, hint))
+    if unknown := [name for name in hooks if name not in (known or ())]:
+        raise _unknown(unknown[0], known, other_parameters)
     changes = {
         name: value for name, value in given.items() if name in OPTIONS and value is not None
     }
@@ -236,3 +238,13 @@ def chosen_options(
     if not isinstance(chosen, RunOptions):
         raise ConfigError(f"options is a {type(chosen).__name__}; it is RunOptions(…).")
     return (replace(chosen, **changes) if changes else chosen), hooks
+
+
+def _unknown(name: str, known: Iterable[str] | None, others: Collection[str]) -> ConfigError:
+    if (now := EARLIER.get(name)) in others:
+        return ConfigError(f"{name}= is spelled {now}= now.")
+    names = OPTIONS.union(known or (), others)
+    if known is None:
+        return ConfigError(unknown_name("option", name, names))
+    hint = "Values for hooks that only take **kwargs are passed as hooks={…}."
+    return ConfigError(unknown_name("option or hook parameter", name, names, hint))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from rm_gallery.core.engine import loop as library_loop
@@ -11,7 +14,6 @@ from rm_gallery.core.engine.context import RunControl, current_deadline, current
 from rm_gallery.core.engine.engine import (
     JobCost,
     LaneName,
-    Mailbox,
     Plan,
     ThreadLane,
     Unit,
@@ -54,19 +56,26 @@ async def run_single(plan: Plan, execute: Callable[[Any], Any], **how: Unpack[Si
     """One unit as a part of the run this is called in, or of none; for callers who come with one at
     a time. Who leaves early gives up what is not done.
     """
-    box = Mailbox()
+    done: Future[Any] = Future()
+
+    def deliver(results: list[tuple[int, Any]]) -> None:
+        with suppress(InvalidStateError):  # nobody waits any more
+            done.set_result(results[0][1])
+
+    def fail(error: BaseException) -> None:
+        with suppress(InvalidStateError):
+            done.set_exception(error)
+
     control, outer = current_run.get() or RunControl(fail_fast=None), current_deadline.get()
-    work = Work(execute, control, box.put, box.fail, how["deadline"], outer, cost=how["cost"])
+    work = Work(execute, control, deliver, fail, how["deadline"], outer, cost=how["cost"])
     # a thread that waits for a thread must not wait for its own
-    threads = how["lane"] == "threads"
-    shared = threads and not library_loop.is_driven()
+    driven, threads = library_loop.is_driven(), how["lane"] == "threads"
+    shared = threads and not driven
     unit = Unit(work, 0, plan, contextvars.copy_context() if threads else None)
     lane = _shared_lane() if shared else lane_named(how["lane"], how["max_workers"], 0.0)
     try:
         lane.feed([unit])
-        results = await box.take(None)
-        box.check()
-        return results[0][1]
+        return done.result() if driven else await asyncio.wrap_future(done)
     except BaseException:
         work.ended = True
         if not shared:
