@@ -308,3 +308,21 @@ def test_a_lane_that_was_idle_is_looked_at_again(lane: type[Lane]) -> None:
     made_of(one, execute, plan(0.0), deadline=0.1)
     time.sleep(0.3)
     assert made_of(one, execute, plan(3.0), deadline=0.1) == [["deadline"]]
+
+
+def test_threads_go_on_when_the_event_loop_is_shut_down() -> None:
+    """What was fed after that was an IndexError to whoever waited."""
+    begun = threading.Event()
+
+    def note(seconds: float) -> float:
+        begun.set()
+        return sleep(seconds)
+
+    results, plans = list[Any](), (plan(0.05) for _ in range(8))
+    run = Run[Any](plans, note, RunOptions(max_workers=2), lane="threads")
+    thread = threading.Thread(target=lambda: results.extend(library_loop.drive(run.all())))
+    thread.start()
+    assert begun.wait(10.0)
+    library_loop.shutdown()
+    thread.join(10.0)
+    assert results == [[0.05]] * 8

@@ -798,6 +798,11 @@ class ThreadLane(WorkerLane):
         self._lock = threading.RLock()
         self._flush_at = 0.0
 
+    @property
+    def is_alive(self) -> bool:
+        """True: no event loop is needed here."""
+        return True
+
     def feed(self, units: list[Unit]) -> None:
         """Queue units, all of one work; returns at once."""
         self._add_units(units)
