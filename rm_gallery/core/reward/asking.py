@@ -277,25 +277,29 @@ def trace_call(
     what came of it.
     """
     run = current_run.get()
-    if run is None or run.trace is None or isinstance(error, ConfigError):
-        return
+    if run is not None and run.trace is not None and not isinstance(error, ConfigError):
+        about = {"reward": name, "attempt": attempt + 1, "channel": channel}
+        run.trace({**_judgement(messages, time.monotonic() - begun, reply, error), **about})
+
+
+def _judgement(
+    messages: Messages, seconds: float, reply: ChatResponse | None, error: Exception | None
+) -> dict[str, Any]:
+    """What a trace holds of the current job's question and its reply."""
     job = current_job.get()
     whole, place = (None, None) if job is None else (job.of, job.place)
     outcome = scored(None) if error is None else score_of_error(error)
     told: dict[str, Any] = {
         "id": "" if whole is None else whole.sample_id,
         "sample_key": "" if whole is None else whole.sample_key,
-        "reward": name,
         "place": list(place) if isinstance(place, tuple) else place,
-        "attempt": attempt + 1,
         "status": outcome.status,
         "problem": outcome.reason,
-        "seconds": round(time.monotonic() - begun, 4),
+        "seconds": round(seconds, 4),
         "cached": False,
         "tokens": {},
         "finish_reason": None,
         "model": None,
-        "channel": channel,
         "prompt": as_messages(messages),
         "reply": None,
     }
@@ -308,7 +312,7 @@ def trace_call(
             "model": reply.model,
             "reply": _reply_text(reply),
         }
-    run.trace(told)
+    return told
 
 
 def _reply_text(reply: ChatResponse) -> str:

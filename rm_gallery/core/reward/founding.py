@@ -53,8 +53,12 @@ def score_of_result(returned: object) -> Score[Any]:
     """
     if isinstance(returned, Score):
         return returned if is_plain(returned) else _plain(returned)
-    if not isinstance(returned, RewardResult):
-        return _invalid(f"_evaluate returned {type(returned).__name__}; it returns a Score")
+    if isinstance(returned, RewardResult):
+        return _of_details(returned)
+    return _invalid(f"_evaluate returned {type(returned).__name__}; it returns a Score")
+
+
+def _of_details(returned: RewardResult) -> Score[Any]:
     given: list[Any] = returned.details  # which may have been changed since it was checked
     details, lengths = [], set()
     for detail in given:
