@@ -432,10 +432,6 @@ class GraderFolder(RewardFolder):
     def _whole(self, results: Results) -> bool:
         return len(results) == len(self._plans)
 
-    def parts_of(self, sample: Any, record: Mapping[str, Any]) -> Iterator[Any]:
-        """Nothing: strategies are compared as a whole."""
-        yield from ()
-
     def read(self, record: dict[str, Any], data: Any) -> Results | None:
         """By grader, the results that are kept."""
         results = record.get("results")

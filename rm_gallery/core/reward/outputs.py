@@ -23,7 +23,7 @@ from rm_gallery.core.data.schema import (
     Step,
 )
 from rm_gallery.core.engine.context import LIMIT_SHARE, current_deadline
-from rm_gallery.core.engine.folder import Again, RunFolder
+from rm_gallery.core.engine.folder import RunFolder
 from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.score import (
@@ -42,7 +42,7 @@ from rm_gallery.core.utils.models import build, copy_with, remake
 
 if TYPE_CHECKING:
     from rm_gallery.core.engine.options import RunOptions
-    from rm_gallery.core.reward.abstract import AbstractReward, KeptPart
+    from rm_gallery.core.reward.abstract import AbstractReward
 
 # -- written to outputs ----------------------------------------------------------------------------
 
@@ -238,10 +238,7 @@ class RewardFolder(RunFolder):
 
     def asking(self, data: DataSample, record: Mapping[str, Any]) -> Iterator[Callable[[], Any]]:
         """What asks the judges that were asked when the record was made."""
-        parts = [(one.reward, shown) for one, shown in self.parts_of(data, record)] or [
-            (self._reward, data)
-        ]
-        for reward, shown in parts:
+        for reward, shown in [*self.parts_of(data, record)] or [(self._reward, data)]:
             if asks_a_model(reward) and reward.is_async() and not reward.made_of_parts:
                 evaluate = reward._evaluate  # type: ignore[attr-defined]  # checked when the reward was built
                 yield from (
@@ -250,16 +247,16 @@ class RewardFolder(RunFolder):
 
     def parts_of(
         self, sample: DataSample, record: Mapping[str, Any]
-    ) -> Iterator[tuple[KeptPart, DataSample]]:
-        """What a record keeps of the parts of a composition, and to each the sample with the
-        outputs that reached it.
+    ) -> Iterator[tuple[AbstractReward, DataSample]]:
+        """The parts of a composition that a record tells of, and to each the sample with the outputs
+        that reached it.
         """
         extras, at = {}, 0
         for number, output in enumerate(sample.output):
             extras[number] = ((record["rewards"][at] or {}).get("extra_data") or {}).get("")
             at += 1 + len(output.steps or ())
-        for part in self._reward.kept_parts(extras):
-            yield part, copy_with(sample, output=[sample.output[number] for number in part.scores])
+        for part, places in self._reward.kept_parts(extras):
+            yield part, copy_with(sample, output=[sample.output[number] for number in places])
 
     def unscored(self, data: DataSample) -> DataSample:
         """A copy that results can be written to."""
@@ -305,47 +302,6 @@ class RewardFolder(RunFolder):
                     f"no score ({issue['reason']})" for issue in issues
                 ]
         return by_answer
-
-
-class PartAgain(Again):
-    """Stands in for a run folder while a part of a composition scores finished samples once more,
-    and holds what it gives against what was kept of it: the composition as a whole has no score
-    where a judge would have to be asked.
-    """
-
-    def __init__(
-        self, folder: RewardFolder, records: Iterable[dict[str, Any]], kept: Iterable[KeptPart]
-    ) -> None:
-        """Compare with what `records` of `folder`, in the order of the samples, kept of a part."""
-        super().__init__(folder, records)
-        self._parts = iter(kept)
-        self._part: dict[int, KeptPart] = {}
-        self._by_parts = False  # it is one
-
-    def restore(self, data: Any) -> Any:
-        """Nothing, as for the whole."""
-        super().restore(data)
-        self._part[id(data)] = next(self._parts)
-
-    def scores(
-        self, data: DataSample, record: dict[str, Any]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """By answer, the score of the part that was kept, and the one that it gives now."""
-        part, whole = self._part.pop(id(data)), self._folder.scores_in(record)
-        before: dict[str, Any] = {}
-        now: dict[str, Any] = {}
-        for (number, score), output in zip(part.scores.items(), data.output, strict=True):
-            place, outcome = f"'{part.name}' of answer {number + 1}", said_of(part.reward, output)
-            if score is not None or (record.get("status") == "unscored" and whole):
-                before[place] = NO_SCORE if score is None else score
-            if outcome.value is not None:
-                now[place] = part.reported(outcome.value)
-            elif about_code(outcome.status, outcome.code or "", outcome.cause):
-                now[place] = NO_SCORE
-        return before, now
-
-
-NO_SCORE = "no score"
 
 
 def all_said(reward: AbstractReward, sample: DataSample) -> dict[str, Any]:

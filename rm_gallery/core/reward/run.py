@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from rm_gallery.core.data.schema import DataSample, RewardIssue
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.batch import Batch, Parts, Run
+from rm_gallery.core.engine.batch import Batch, Parts
 from rm_gallery.core.engine.context import questions, stop_mark
 from rm_gallery.core.engine.engine import JobCost, LaneName, Plan, awaitable
 from rm_gallery.core.engine.folder import Again
@@ -32,10 +32,9 @@ from rm_gallery.core.engine.options import chosen_options
 from rm_gallery.core.engine.progress import Progress
 from rm_gallery.core.engine.ray import RayPlan
 from rm_gallery.core.engine.single import SingleRun, run_single
-from rm_gallery.core.reward.abstract import AbstractReward, KeptPart, current_job
+from rm_gallery.core.reward.abstract import AbstractReward, current_job
 from rm_gallery.core.reward.blame import SecondLook
 from rm_gallery.core.reward.outputs import (
-    PartAgain,
     RewardFolder,
     issue_of,
     killable,
@@ -136,19 +135,6 @@ class RewardBatch(Batch[DataSample]):
 
     def _made_again(self) -> dict[str, Any]:
         return {"reward": self._reward, "samples": [], "hooks": self._hooks}
-
-    def _score_again(self, taken: list[tuple[Any, dict[str, Any]]], options: RunOptions) -> None:
-        """And each part of a composition by itself."""
-        super()._score_again(taken, options)
-        by_name: dict[str, list[tuple[KeptPart, DataSample, dict[str, Any]]]] = {}
-        for sample, record in taken:
-            for part, shown in self._folder.parts_of(sample, record):
-                by_name.setdefault(part.name, []).append((part, shown, record))
-        for name, each in by_name.items():
-            parts, samples, records = zip(*each, strict=True)
-            batch = RewardBatch(parts[0].reward, samples, options, self._hooks)
-            going = batch._run_plan(samples, PartAgain(self._folder, records, parts), batch.options)
-            library_loop.drive(Run(*going, label=name, lane=batch.lane).all())
 
     def _run_plan(
         self, items: Samples, folder: RewardFolder | Again | None, options: RunOptions
