@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -434,8 +434,25 @@ def quoted_reply(text: str) -> str:
 
 
 T = TypeVar("T")
-repeat_index: ContextVar[int] = ContextVar("rm_gallery_repeat", default=0)
+_repeat: ContextVar[int] = ContextVar("rm_gallery_repeat", default=0)
 """Which of several votes on the same question this is, inside one run."""
+
+
+async def side_by_side(
+    askings: Iterable[tuple[int, Callable[[], Awaitable[T]]]],
+) -> list[T | BaseException]:
+    """What each asking gave or raised. Its number makes it another repeat of an equal question, in
+    cache key and seed, so that a vote is never a copy of another; numbers inside numbers too.
+
+    All end before anything is made of one: what is in flight is paid for, and belongs into the
+    cache.
+    """
+
+    async def ask(number: int, once: Callable[[], Awaitable[T]]) -> T:
+        _repeat.set(_repeat.get() * 1024 + number)  # the context is this task's own
+        return await once()
+
+    return await asyncio.gather(*(ask(*one) for one in askings), return_exceptions=True)
 
 
 async def voted(once: Callable[[], Awaitable[T]], times: int) -> list[T]:
@@ -444,12 +461,7 @@ async def voted(once: Callable[[], Awaitable[T]], times: int) -> list[T]:
 
     Raises what the first missing one raised where fewer can, and at once what is no reply's doing.
     """
-
-    async def vote(number: int) -> T:
-        repeat_index.set(repeat_index.get() * 1024 + number)  # the context is this task's own
-        return await once()
-
-    made = await asyncio.gather(*map(vote, range(times)), return_exceptions=True)
+    made = await side_by_side((number, once) for number in range(times))
     missing = [one for one in made if isinstance(one, BaseException)]
     read = [one for one in made if not isinstance(one, BaseException)]
     broke = [one for one in missing if not isinstance(one, ParseError | Unscored)]
@@ -461,4 +473,4 @@ async def voted(once: Callable[[], Awaitable[T]], times: int) -> list[T]:
 def current_repeat() -> int:
     """Which of all equal questions this is: the vote's number beside the run's."""
     run = current_run.get()
-    return (run.repeat if run is not None else 0) + (repeat_index.get() << 32)
+    return (run.repeat if run is not None else 0) + (_repeat.get() << 32)
