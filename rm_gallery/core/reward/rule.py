@@ -157,11 +157,8 @@ def references_of(
         Unscored: there is no reference, or only blank ones (reason `no_reference`).
     """
     value = sample.reference()
-    if isinstance(value, str):  # as most are
-        references = [plain(value)] if value and not value.isspace() else []
-    else:
-        values = value if isinstance(value, list | tuple) else [] if value is None else [value]
-        references = [plain(text) for text in map(str, values) if text.strip()]
+    values = value if isinstance(value, list | tuple) else [] if value is None else [value]
+    references = [plain(text) for text in map(str, values) if text and not text.isspace()]
     if not any(references):
         raise Unscored(
             f"{reward} needs a reference: set answer.label['reference'], or metadata 'reference' or "
