@@ -98,10 +98,6 @@ def _messages_or_value(value: Any, what: str) -> Any:
     return as_messages(value, what) if messages else value
 
 
-def _response(messages: Any, what: str) -> str:
-    return response_in(message_dicts(messages, what))
-
-
 def resolved_hints(function: Function) -> dict[str, Any]:
     """The annotations, each resolved where it can be: one that cannot stays as it is written, and
     costs the others nothing.
@@ -433,7 +429,10 @@ class RewardFunction(Generic[R]):
             kwargs = {**inspect.signature(self.function).bind_partial(*args).arguments, **kwargs}
         judged = kwargs.get(self.judges) or ()
         if self._answer in self.named:
-            kwargs.setdefault(self._answer, self._each(_response, judged, self.judges))
+            said = self._each(
+                lambda one, what: response_in(message_dicts(one, what)), judged, self.judges
+            )
+            kwargs.setdefault(self._answer, said)
         for name, read in self._readers.items():
             if kwargs.get(name) is not None:
                 kwargs[name] = read(kwargs[name], name)

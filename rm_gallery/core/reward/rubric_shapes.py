@@ -165,9 +165,12 @@ def _not_misspelt(names: Sequence[str], known: Collection[str], problem: str) ->
             raise ConfigError(problem.format(name, near[0]))
 
 
-def _of_one_point(item: Item) -> bool:
-    weight, kind = item.get("weight", 1), item.get("type")
-    return weight == -1 or weight == 1 and kind in TULU
+def _of_one_point(items: Sequence[Item]) -> bool:
+    return any(
+        "description" in item
+        and item.get("weight", 1) in ((-1, 1) if item.get("type") in TULU else (-1,))
+        for item in items
+    )
 
 
 SHAPES: dict[str, Shape] = {
@@ -227,7 +230,7 @@ SHAPES: dict[str, Shape] = {
         same={"levels": [Level(**one) for one in even(range(3))]},
         called="the grades 0, 1 and 2",
         rubric={"least": 1.0, "clip": False},
-        fits=lambda items: any("description" in item and _of_one_point(item) for item in items),
+        fits=_of_one_point,
     ),
     "rar": Shape("description", read=_category, signed=False),
     "healthbench": Shape(
@@ -429,14 +432,10 @@ def _criterion(item: Item, known: Shape, where: str) -> Criterion:
         with refused(f"Criterion {where}: "):
             fields = {**known.read(rest), **known.same}
             for name, keys in KEYS.items():
-                mine = [
-                    key
-                    for key in (getattr(known, name), *keys)
-                    if isinstance(rest.get(key), str if name == "text" else object) and key in rest
-                ]
-                if mine and name not in fields:
-                    value = rest.pop(mine[0])
-                    fields[name] = str(value) if name == "name" else value
+                kind = str if name == "text" else object
+                for key in () if name in fields else (getattr(known, name), *keys):
+                    if key in rest and name not in fields and isinstance(rest[key], kind):
+                        fields[name] = str(rest.pop(key)) if name == "name" else rest.pop(key)
             if "text" not in fields:
                 raise ConfigError(f"it has no text; give it one of {', '.join(KEYS['text'])}.")
             for key, value in rest.items():
