@@ -157,8 +157,11 @@ def references_of(
         Unscored: there is no reference, or only blank ones (reason `no_reference`).
     """
     value = sample.reference()
-    values = value if isinstance(value, list | tuple) else [] if value is None else [value]
-    references = [plain(text) for text in map(str, values) if text and not text.isspace()]
+    if isinstance(value, str):  # as most are
+        references = [plain(value)] if value and not value.isspace() else []
+    else:
+        values = value if isinstance(value, list | tuple) else [] if value is None else [value]
+        references = [plain(text) for text in map(str, values) if text.strip()]
     if not any(references):
         raise Unscored(
             f"{reward} needs a reference: set answer.label['reference'], or metadata 'reference' or "
