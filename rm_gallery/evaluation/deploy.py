@@ -118,11 +118,8 @@ class PreviewResult:
         """The preview as text."""
         for each in self.results:
             yield f"Sample {each.index}{f' ({each.id})' if each.id else ''}:"
-            yield (
-                f"  Score: {each.score:.2f}"
-                if each.score is not None
-                else f"  Score: none, {each.status}"
-            )
+            score = f"none, {each.status}" if each.score is None else f"{each.score:.2f}"
+            yield f"  Score: {score}"
             if each.reason:
                 yield f"  Reason: {each.reason}"
             for name, metric in each.result.metrics.items():

@@ -256,8 +256,10 @@ def combined(scores: Mapping[str, Score[float]]) -> Score[float]:
         metrics |= {f"{name}.{inner}": metric for inner, metric in said.metrics.items()}
     extra = {"metrics": metrics}
     for name, score in scores.items():
-        if score.status == "failed":  # its code still comes first
-            return replace(score, reason=f"{name}: {score.reason}", extra=extra)
+        if score.status == "failed":  # its code, where it has one, still comes first
+            why = f"{name}: {score.reason}"
+            own = {"error": why} if "error" in score.extra else {}
+            return replace(score, reason=why, extra={**extra, **own})
     values = {name: score.value for name, score in scores.items() if score.value is not None}
     if len(values) < len(scores):
         lost = (f"{n}: {s.reason or 'no score'}" for n, s in scores.items() if n not in values)

@@ -151,7 +151,7 @@ class LangfuseEvaluator(_Evaluator):
 
 class EndpointFunction(_Callable):
     """A reward as reward-kit calls one:
-    `f(messages, ground_truth=None, original_messages=None, **row)`, which gives its result.
+    `f(messages, ground_truth=None, original_messages=None, **row)`, with a result in its form.
 
     Without a score `is_score_valid` is False, `score` is 0.0 because the field must be a number,
     and `error` says why: trainers that know the flag leave the rollout out. `await f.acall(…)` is
