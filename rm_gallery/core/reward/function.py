@@ -13,7 +13,11 @@ import types
 import typing
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+<<<<<<< HEAD
 from dataclasses import dataclass, field
+=======
+from dataclasses import dataclass, replace
+>>>>>>> h-evres
 from itertools import chain
 from operator import attrgetter
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, overload
@@ -34,16 +38,18 @@ from rm_gallery.core.reward.function_result import (
     MetricResult,
     StepOutput,
     checked_result,
+    score_of_evaluated,
 )
 from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward, EachOutput
 from rm_gallery.core.reward.python_files import load_module, origin_of
 from rm_gallery.core.reward.registry import class_for
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import OF_SCORES
-from rm_gallery.core.score import Bounds, Score, checked_bounds, score_of_error
-from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError, Unscored, logger
+from rm_gallery.core.score import Bounds, checked_bounds
+from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored, logger
 from rm_gallery.core.utils.identity import plain_form, remembered_by
 from rm_gallery.core.utils.models import check_known
+from rm_gallery.core.utils.shown import redact
 
 __all__ = [
     "EvaluateResult",
@@ -180,12 +186,6 @@ GIVEN = _OF_THE_CALL | {"original_messages", "ground_truth"}
 """
 
 
-class InvalidResult(RMGalleryError):
-    """A reward function said itself that judging broke, by the `error` of its result."""
-
-    reason = "function_error"
-
-
 def _then(returned: Any, read: Callable[[Any], Any]) -> Any:
     """`read` of what was returned, or of what is awaited where it has to be."""
 
@@ -235,18 +235,16 @@ class _OfFunction(BaseReward):
         return _then(function(**arguments), self._reward_result)
 
     def _reward_result(self, evaluated: Any) -> Any:
-        """A result as a reward returns it; what the function could not judge is raised."""
-        if evaluated.error:
-            raise InvalidResult(f"{self.name}: {evaluated.error}")
-        if not evaluated.is_score_valid:
-            raise Unscored(
-                evaluated.reason or f"{self.name} said that its score is not valid.",
-                reason="invalid_score",
-                cause="rule",
-            )
-        parts = evaluated.model_dump(include={"metrics", "step_outputs"})
-        extra = {name: part for name, part in parts.items() if part}
-        return Score(float(evaluated.score), evaluated.reason or "", extra=extra)
+        """A result as a reward returns it; of a group, each."""
+        if isinstance(evaluated, list):
+            return [self._reward_result(one) for one in evaluated]
+        score = score_of_evaluated(evaluated)
+        if score.ok:
+            return replace(score, components={})
+        reason = score.reason or f"{self.name} said that its score is not valid."
+        if score.status == "failed":
+            reason = f"{self.name}: {reason}"
+        return replace(score, reason=redact(reason), extra={})
 
 
 def _trainer_state() -> Any:
@@ -288,14 +286,6 @@ class FunctionGroupReward(_OfFunction, EachOutput, BaseListWiseReward):
     It returns one result for each, in their order; one that is not valid costs only its own answer
     the score.
     """
-
-    def _reward_result(self, evaluated: Any) -> Any:
-        if isinstance(evaluated, list):
-            return [self._reward_result(one) for one in evaluated]
-        try:
-            return super()._reward_result(evaluated)
-        except RMGalleryError as error:
-            return score_of_error(error)
 
 
 class AsyncFunctionGroupReward(FunctionGroupReward):
