@@ -13,11 +13,7 @@ import types
 import typing
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-<<<<<<< HEAD
-from dataclasses import dataclass, field
-=======
-from dataclasses import dataclass, replace
->>>>>>> h-evres
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import attrgetter
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, overload
