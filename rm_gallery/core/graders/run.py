@@ -31,8 +31,9 @@ from rm_gallery.core.graders.abstract import (
 )
 from rm_gallery.core.graders.rows import Mapper, TableRow, bound, row_of
 from rm_gallery.core.reward.abstract import Job
+from rm_gallery.core.reward.founding import write_score
 from rm_gallery.core.reward.judges import asks_a_model
-from rm_gallery.core.reward.outputs import RewardFolder, said_of, write_score
+from rm_gallery.core.reward.outputs import RewardFolder, said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import RewardBatch, look_again, run_one
 from rm_gallery.core.reward.schema import sample_of

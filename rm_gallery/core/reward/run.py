@@ -33,13 +33,8 @@ from rm_gallery.core.engine.ray import RayPlan
 from rm_gallery.core.engine.single import run_single
 from rm_gallery.core.reward.abstract import AbstractReward, current_job
 from rm_gallery.core.reward.blame import SecondLook
-from rm_gallery.core.reward.outputs import (
-    RewardFolder,
-    issue_of,
-    killable,
-    writable_copy,
-    write,
-)
+from rm_gallery.core.reward.founding import issue_of, write
+from rm_gallery.core.reward.outputs import RewardFolder, killable, writable_copy
 from rm_gallery.core.score import Score, is_run_level, score_of_error
 from rm_gallery.core.utils.errors import DataError, Inapplicable
 
