@@ -9,20 +9,21 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rm_gallery.core.data.conversation import message_dicts
 from rm_gallery.core.data.load.converters import RowRef, json_cell, required
 from rm_gallery.core.data.load.readers import file_sources
 from rm_gallery.core.engine import loop
-from rm_gallery.core.reward.function_result import EvaluateResult
+from rm_gallery.core.reward.function_result import evaluated
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.select import get_runner
+from rm_gallery.core.score import Score, Status
 from rm_gallery.core.utils.errors import ConfigError, DataError, SandboxUnavailable
 from rm_gallery.evaluation.bundle import Bundle, Mode, bundle_folders
-from rm_gallery.evaluation.live import scored_of_result
 from rm_gallery.evaluation.pool import LIMITS, EvaluatorPool, check_count, missing_requirements
 from rm_gallery.evaluation.store import Store
 
@@ -38,14 +39,32 @@ class PreviewSample:
     index: int
     """Counted from 1."""
     id: str
-    status: Literal["scored", "unscored", "failed"]
-    score: float | None
-    """None unless scored."""
-    reason: str
-    """The evaluator's reason, or why there is no score."""
-    metrics: Mapping[str, float | None]
-    """Each metric's score; None for one that is not valid."""
-    result: EvaluateResult
+    outcome: Score[float]
+    result = cached_property(lambda self: evaluated(self.outcome))
+    """What the evaluator returned, or what stands for it where it broke."""
+
+    @property
+    def status(self) -> Status:
+        """Whether it was scored, unscored or failed."""
+        return self.outcome.status
+
+    @property
+    def score(self) -> float | None:
+        """None unless scored."""
+        return self.outcome.value
+
+    @property
+    def reason(self) -> str:
+        """The evaluator's reason, or why there is no score."""
+        return self.result.error or self.result.reason or ""
+
+    @property
+    def metrics(self) -> Mapping[str, float | None]:
+        """Each metric's score; None for one that is not valid."""
+        return {
+            name: metric.score if metric.is_score_valid else None
+            for name, metric in self.result.metrics.items()
+        }
 
     @property
     def success(self) -> bool:
@@ -99,11 +118,8 @@ class PreviewResult:
         """The preview as text."""
         for each in self.results:
             yield f"Sample {each.index}{f' ({each.id})' if each.id else ''}:"
-            yield (
-                f"  Score: {each.score:.2f}"
-                if each.score is not None
-                else f"  Score: none, {each.status}"
-            )
+            score = f"none, {each.status}" if each.score is None else f"{each.score:.2f}"
+            yield f"  Score: {score}"
             if each.reason:
                 yield f"  Reason: {each.reason}"
             for name, metric in each.result.metrics.items():
@@ -131,11 +147,7 @@ class PreviewResult:
             "skipped": list(self.skipped),
             "results": [
                 {name: getattr(each, name) for name in ("index", "id", "status", "score", "reason")}
-                | {
-                    "metrics": {
-                        name: metric.model_dump() for name, metric in each.result.metrics.items()
-                    }
-                }
+                | {"metrics": each.outcome.extra.get("metrics", {})}
                 for each in self.results
             ],
         }
@@ -213,13 +225,14 @@ def preview_evaluation(
     chosen = sandbox or _best_sandbox()
     printed: list[str] = []
     began = time.monotonic()
-    results = loop.run(
+    scores = loop.run(
         _run_payloads(bundle, [payload for _, payload in payloads], chosen, limits, printed.append),
         "preview_evaluation",
         "asyncio.to_thread(preview_evaluation, …)",
     )
     previews = [
-        _preview_sample(at, payloads[at - 1][0], result) for at, result in enumerate(results, 1)
+        PreviewSample(at, id, score)
+        for at, ((id, _), score) in enumerate(zip(payloads, scores, strict=True), 1)
     ]
     seconds = time.monotonic() - began
     return PreviewResult(previews, seconds, chosen, "".join(printed)[:_PRINTED], bundle.skipped)
@@ -239,15 +252,15 @@ async def _run_payloads(
     sandbox: str,
     limits: SandboxLimits,
     on_print: Callable[[str], None] | None = None,
-) -> list[EvaluateResult]:
+) -> list[Score[float]]:
     pool = EvaluatorPool(bundle, workers=2, limits=limits, sandbox=sandbox, on_print=on_print)
     try:
         await pool.ready()
         together = len(payloads) or 1 if bundle.mode == "batch" else _TOGETHER
-        results: list[EvaluateResult] = []
+        scores: list[Score[float]] = []
         for at in range(0, len(payloads), together):
-            results += await pool.evaluate_batch(payloads[at : at + together])
-        return results
+            scores += await pool.scores(payloads[at : at + together])
+        return scores
     finally:
         await pool.close()
 
@@ -276,22 +289,6 @@ def _payload(row: Mapping[str, Any], where: RowRef) -> tuple[str, dict[str, Any]
     payload = {name: row[name] for name in _PAYLOAD[1:] if row.get(name) is not None}
     kwargs = {name: value for name, value in row.items() if name not in (*_PAYLOAD, "id")}
     return str(row.get("id") or ""), {"messages": messages, **payload, "kwargs": kwargs}
-
-
-def _preview_sample(index: int, id: str, result: EvaluateResult) -> PreviewSample:
-    score = scored_of_result(result)
-    return PreviewSample(
-        index=index,
-        id=id,
-        status=score.status,
-        score=score.value,
-        reason=result.error or result.reason or "",
-        metrics={
-            name: metric.score if metric.is_score_valid else None
-            for name, metric in result.metrics.items()
-        },
-        result=result,
-    )
 
 
 def create_evaluation(

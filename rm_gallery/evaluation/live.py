@@ -9,23 +9,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rm_gallery.core.reward.function_result import EvaluateResult
+from rm_gallery.core.reward.function_result import each_evaluated, evaluated, told_as
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.score import Score
-from rm_gallery.core.utils.errors import Cause, logger
+from rm_gallery.core.utils.errors import logger
 from rm_gallery.evaluation.bundle import DamagedBundle
-from rm_gallery.evaluation.pool import CODES, LIMITS, EvaluatorPool
+from rm_gallery.evaluation.pool import LIMITS, EvaluatorPool
 from rm_gallery.evaluation.store import Deployed, Store, StoreError, UnknownEvaluator
 from rm_gallery.evaluation.worker import failed
 
 _LOOK_EVERY = 0.5
-_CAUSE: dict[str, Cause] = {
-    "busy": "caller",
-    "closed": "caller",
-    "sandbox": "caller",
-    "invalid_input": "data",
-}
-"""Cause of a failed result by code; for other codes it is the rule."""
 _PATIENCE = 1.0
 _QUIET = 5.0
 """Seconds before running evaluators ask a failed store again."""
@@ -67,9 +60,10 @@ class LiveEvaluators:
         """The current version of every evaluator; raises StoreError."""
         return [version.as_dict() for version in self._store.list()]
 
+    @told_as(evaluated)
     async def evaluate(
         self, evaluator_id: str, payload: Mapping[str, Any], deadline: float
-    ) -> EvaluateResult:
+    ) -> Score[float]:
         """Evaluate a conversation with the current version, within `deadline` seconds; see
         `EvaluatorPool.evaluate_batch`.
 
@@ -79,11 +73,11 @@ class LiveEvaluators:
             StoreError: the store cannot be read and the evaluator has not been asked for before.
             DamagedBundle: its stored files are not those that were deployed.
         """
-        return (await self.evaluate_batch(evaluator_id, [payload], deadline))[0]
+        return (await self.scores(evaluator_id, [payload], deadline))[0]
 
-    async def evaluate_batch(
+    async def scores(
         self, evaluator_id: str, payloads: Sequence[Mapping[str, Any]], deadline: float
-    ) -> Sequence[EvaluateResult]:
+    ) -> Sequence[Score[float]]:
         """Evaluate conversations; see `evaluate`."""
         began = time.monotonic()
         try:
@@ -93,9 +87,9 @@ class LiveEvaluators:
                 "deadline", f"the store of evaluators did not answer within {deadline:g} s"
             )
             return [late] * len(payloads)
-        return await pool.evaluate_batch(
-            payloads, deadline=max(0.0, deadline - (time.monotonic() - began))
-        )
+        return await pool.scores(payloads, deadline=max(0.0, deadline - (time.monotonic() - began)))
+
+    evaluate_batch = told_as(each_evaluated)(scores)
 
     async def close(self) -> None:
         """Finish what was asked, then end every process; the store stays open."""
@@ -168,31 +162,3 @@ class LiveEvaluators:
             task = asyncio.ensure_future(retired[1].close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
-
-
-def scored_of_result(result: EvaluateResult) -> Score[float]:
-    """A result as a Score: an error is failed with its code, an invalid result is unscored."""
-    extra: dict[str, Any] = {}
-    if result.metrics:
-        extra["metrics"] = {name: metric.model_dump() for name, metric in result.metrics.items()}
-    if result.step_outputs:
-        extra["step_outputs"] = [step.model_dump() for step in result.step_outputs]
-    if result.error:
-        code, _, message = result.error.partition(": ")
-        if code not in CODES:
-            code, message = "function_error", result.error
-        cause = _CAUSE.get(code, "rule")
-        return Score(None, message, status="failed", cause=cause, code=code, extra=extra)
-    if not result.is_score_valid:
-        return Score(
-            None,
-            result.reason or "",
-            status="unscored",
-            cause="rule",
-            code="invalid_score",
-            extra=extra,
-        )
-    components = {
-        name: metric.score for name, metric in result.metrics.items() if metric.is_score_valid
-    }
-    return Score(result.score, result.reason or "", components, extra=extra)

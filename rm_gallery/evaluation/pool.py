@@ -26,13 +26,19 @@ from pydantic import ValidationError
 
 import rm_gallery
 from rm_gallery.core.engine.pool import processors
-from rm_gallery.core.reward.function_result import EvaluateResult
+from rm_gallery.core.reward.function_result import (
+    each_evaluated,
+    evaluated,
+    score_of_evaluated,
+    told_as,
+)
 from rm_gallery.core.sandbox.attempt import exit_reason
 from rm_gallery.core.sandbox.inside.base import MAX_FRAME, FrameTooLarge
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
 from rm_gallery.core.sandbox.process import Prints, Pump, SandboxLimits, framed, messages_in
 from rm_gallery.core.sandbox.runner import LocalRunner
 from rm_gallery.core.sandbox.select import get_runner
+from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import (
     ConfigError,
     RMGalleryError,
@@ -41,7 +47,7 @@ from rm_gallery.core.utils.errors import (
 )
 from rm_gallery.core.utils.file import deeper
 from rm_gallery.evaluation.bundle import Bundle
-from rm_gallery.evaluation.worker import failed
+from rm_gallery.evaluation.worker import CODES, failed
 
 if TYPE_CHECKING:
     from rm_gallery.evaluation.store import Deployed
@@ -50,11 +56,6 @@ LIMITS = SandboxLimits()
 """What one request may take by default: 10 s, 512 MB, 16 processes and threads, 16 MB of files, 256
 KB of prints.
 """
-CODES = frozenset(
-    "deadline memory processes output crashed function_error invalid_input invalid_result undeclared_range "
-    "evaluator_load busy closed sandbox".split()
-)
-"""Codes of failed results; the error begins with one, before a colon."""
 MAX_REPLY = 4 * 2**20
 MAX_DEPTH = 64
 """Levels of objects and lists in what a result carries along."""
@@ -89,7 +90,7 @@ class _Request:
     frame: bytes
     count: int
     until: float
-    future: Future[list[EvaluateResult]] = field(default_factory=Future)
+    future: Future[list[Score[float]]] = field(default_factory=Future)
     begun: bool = False
 
 
@@ -164,25 +165,25 @@ class EvaluatorPool:
             EvaluatorBroken: it does not load, or a package it requires is not installed here.
             SandboxUnavailable: the sandbox does not start.
         """
-        results = await self._submit([], None)
-        if results:
-            code, _, message = (results[0].error or "").partition(": ")
-            raise SandboxUnavailable(message) if code == "sandbox" else EvaluatorBroken(message)
+        for score in await self._submit([], None):
+            kind = SandboxUnavailable if score.code == "sandbox" else EvaluatorBroken
+            raise kind(score.reason)
 
+    @told_as(evaluated)
     async def evaluate(
         self, payload: Mapping[str, Any], *, deadline: float | None = None
-    ) -> EvaluateResult:
+    ) -> Score[float]:
         """Evaluate one conversation; see `evaluate_batch`."""
         return (await self._submit([payload], deadline))[0]
 
-    async def evaluate_batch(
+    async def scores(
         self, payloads: Sequence[Mapping[str, Any]], *, deadline: float | None = None
-    ) -> list[EvaluateResult]:
+    ) -> list[Score[float]]:
         """Evaluate conversations; a function of mode "batch" gets them in one call, any other one
         by one.
 
-        A result is never a made-up score: what cannot be judged has `is_score_valid=False`, and
-        what broke also an `error` that begins with one of `CODES`.
+        As results of `evaluate_batch` they are never a made-up score: what cannot be judged has
+        `is_score_valid=False`, and what broke also an `error` that begins with one of `CODES`.
 
         Args:
             payloads: `{"messages", "ground_truth"?, "original_messages"?, "tools"?, "kwargs"?}`,
@@ -192,8 +193,10 @@ class EvaluatorPool:
         """
         if self._bundle.mode == "batch":
             return await self._submit(payloads, deadline) if payloads else []
-        asked = (self.evaluate(payload, deadline=deadline) for payload in payloads)
-        return list(await asyncio.gather(*asked))
+        asked = (self._submit([payload], deadline) for payload in payloads)
+        return [score for [score] in await asyncio.gather(*asked)]
+
+    evaluate_batch = told_as(each_evaluated)(scores)
 
     async def close(self) -> None:
         """Finish what is waiting, then end every process; later requests fail (closed)."""
@@ -208,7 +211,7 @@ class EvaluatorPool:
 
     async def _submit(
         self, payloads: Sequence[Mapping[str, Any]], deadline: float | None
-    ) -> list[EvaluateResult]:
+    ) -> list[Score[float]]:
         number = next(self._request_numbers)
         frame = _frame_of(number, payloads)
         problem = self._problem(frame)
@@ -242,7 +245,7 @@ class EvaluatorPool:
         finally:
             waiting.cancel()  # of somebody who has gone; nothing once it is done
 
-    def _problem(self, frame: bytes) -> EvaluateResult | None:
+    def _problem(self, frame: bytes) -> Score[float] | None:
         if self._shut:
             return failed("closed", "the evaluator is no longer served")
         if len(frame) > MAX_FRAME:
@@ -307,7 +310,7 @@ class EvaluatorPool:
         self, worker: _EvaluatorProcess | None, request: _Request
     ) -> _EvaluatorProcess | None:
         """Answer a request with this worker or a new one; return the worker when it can go on."""
-        results: list[EvaluateResult] = []
+        results: list[Score[float]] = []
         good = False
         try:
             worker = worker or self._start_process()
@@ -408,15 +411,16 @@ class _EvaluatorProcess:
             status, message = reply
         except (_Lost, CodecError, TypeError, ValueError) as error:
             raise _Lost("evaluator_load", f"the evaluator does not load: {error}") from error
-        if status != "ok" and f"No module named '{rm_gallery.__name__}" in str(message):
+        if status == "ok":
+            return
+        if f"No module named '{rm_gallery.__name__}" in str(message):
             raise SandboxUnavailable(
                 f"the sandbox cannot read {', '.join(package_folders())}: everyone must be allowed "
                 f"to (chmod -R o+rX)"
             )
-        if status != "ok":
-            raise _Lost("evaluator_load", f"the evaluator does not load: {message}")
+        raise _Lost("evaluator_load", f"the evaluator does not load: {message}")
 
-    def ask(self, request: _Request) -> tuple[float, list[EvaluateResult]]:
+    def ask(self, request: _Request) -> tuple[float, list[Score[float]]]:
         """CPU seconds the process has used so far, and the results; raises _Lost."""
         self._prints.reset()
         self._buffer.clear()
@@ -439,7 +443,7 @@ class _EvaluatorProcess:
             raise _Lost("invalid_result", "its process sent no result") from error
         if self._on_print is not None:
             self._pump.turn(0)
-        return cpu, [_result_of(one) for one in results]
+        return cpu, [_score_of(one) for one in results]
 
     def _next_message(self, until: float, late: str) -> bytes:
         """The next whole message; raises _Lost when time, memory, prints or the process end first."""
@@ -504,18 +508,17 @@ def _frame_of(number: int, payloads: Sequence[Mapping[str, Any]]) -> bytes:
         return json.dumps(value).encode()
 
 
-def _result_of(value: Any) -> EvaluateResult:
-    try:
-        result = EvaluateResult.model_validate(value)
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        return failed("invalid_result", f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
-    # step_outputs may hold values too deep to serialize
-    if result.step_outputs and deeper(value["step_outputs"], MAX_DEPTH):
+def _score_of(value: Any) -> Score[float]:
+    # step_outputs, a level below the result, may hold values too deep to serialize
+    if deeper(value, MAX_DEPTH + 1):
         return failed(
             "invalid_result", f"its step_outputs are nested deeper than {MAX_DEPTH} levels"
         )
-    return result
+    try:
+        return score_of_evaluated(value, CODES)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        return failed("invalid_result", f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
 
 
 @functools.cache

@@ -341,8 +341,8 @@ class Store:
         with self._engine.connect() as connection:
             if not sa.inspect(connection).has_table(STATE_TABLE):
                 return None
-            format_number = connection.execute(self._sql.format).scalar_one_or_none()
-        return None if format_number is None else int(format_number)
+            number: int | None = connection.execute(self._sql.format).scalar_one_or_none()
+        return number
 
     def revision(self) -> int:
         """A number that grows with every change; equal numbers mean that nothing has changed."""
@@ -518,10 +518,9 @@ class Store:
             yield connection
 
     def _current(self, connection: sa.Connection, evaluator_id: str) -> int | None:
-        number = connection.execute(
-            self._sql.current, {"wanted": evaluator_id}
-        ).scalar_one_or_none()
-        return None if number is None else int(number)
+        values = {"wanted": evaluator_id}
+        number: int | None = connection.execute(self._sql.current, values).scalar_one_or_none()
+        return number
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -29,30 +30,32 @@ from rm_gallery.core.data.conversation import (
     split_turns,
 )
 from rm_gallery.core.engine.loop import run as run_on_loop
-from rm_gallery.core.reward.function import RewardFunction
-from rm_gallery.core.reward.function_result import EvaluateResult, MetricResult
-from rm_gallery.core.score import out_of_range
-from rm_gallery.core.utils.errors import DataError, Unscored
+from rm_gallery.core.reward.function import GIVEN, RewardFunction
+from rm_gallery.core.reward.function_result import evaluated, score_of_evaluated
+from rm_gallery.core.score import Score, out_of_range, unscored
+from rm_gallery.core.score import failed as failed_score
+from rm_gallery.core.utils.errors import Cause, DataError, Unscored
 from rm_gallery.core.utils.models import error_message
 
 _FOLDER = "evaluator"
 _MAIN = "main.py"
-_OWN = (
-    "messages",
-    "rollouts_messages",
-    "response",
-    "responses",
-    "original_messages",
-    "ground_truth",
-    "tools",
-    "resources",
-)
+_OWN = GIVEN | {"tools"}
 _LONGEST = 500
+CODES: Mapping[str, Cause] = {
+    **dict.fromkeys(
+        "deadline memory processes output crashed function_error invalid_result undeclared_range "
+        "evaluator_load".split(),
+        "rule",
+    ),
+    **dict.fromkeys(("busy", "closed", "sandbox"), "caller"),
+    "invalid_input": "data",
+}
+"""Codes of failed results, and who caused them; the error begins with one, before a colon."""
 
 
 def open_evaluator(job: Mapping[str, Any]) -> Callable[[bytes], bytes]:
     """What answers requests: JSON `{"id", "items": [payload, …]}` in,
-    `{"id", "cpu", "results": [EvaluateResult, …]}` out.
+    `{"id", "cpu", "results": [result, …]}` out.
 
     `job` holds `files` (path to bytes), `metrics` (folder names) and `mode`; raises what a metric
     raises while it is loaded.
@@ -107,15 +110,16 @@ def _answer_request(functions: Mapping[str, RewardFunction[Any]], request: bytes
     items = asked["items"]
     by_metric = [_metric_results(function, items) for function in functions.values()]
     rows = zip(*by_metric, strict=True)
-    results = [combined(dict(zip(functions, row, strict=True))) for row in rows]
-    dumped = b",".join(map(_dumped, results))
+    scores = [combined(dict(zip(functions, row, strict=True))) for row in rows]
+    dumped = b",".join(map(_dumped, scores))
     # what it printed belongs to this request
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stdout.flush()
     return b'{"id":%d,"cpu":%.3f,"results":[%b]}' % (asked["id"], time.process_time(), dumped)
 
 
-def _dumped(result: EvaluateResult) -> bytes:
+def _dumped(score: Score[float]) -> bytes:
+    result = evaluated(score)
     try:
         return result.model_dump_json().encode()
     except ValueError:  # of pydantic, for what has no form in JSON
@@ -125,29 +129,33 @@ def _dumped(result: EvaluateResult) -> bytes:
             "utf-8", "replace"
         )
     except (ValueError, TypeError) as error:
-        return (
-            failed("invalid_result", f"the result is not JSON: {type(error).__name__}")
-            .model_dump_json()
-            .encode()
-        )
+        return _dumped(_no_json(error))
 
 
-def _in_range(function: RewardFunction[Any], result: EvaluateResult) -> EvaluateResult:
-    """The result; failed where its score lies outside the function's range, as it is when the
+def _no_json(error: Exception) -> Score[float]:
+    return failed("invalid_result", f"the result is not JSON: {type(error).__name__}")
+
+
+def _score_of(function: RewardFunction[Any], returned: object) -> Score[float]:
+    """The score of a result; failed where it lies outside the function's range, as it is when the
     function is a reward.
     """
-    if result.error or not result.is_score_valid:
-        return result
+    try:
+        score = score_of_evaluated(returned, CODES)
+    except ValueError as error:  # of pydantic, for what is nested too deep
+        return _no_json(error)
+    if score.value is None:
+        return score
     problem = out_of_range(
-        function.name, result.score, function.score_range, function.range_declared
+        function.name, score.value, function.score_range, function.range_declared
     )
-    return result if problem is None else failed(problem.code, problem.reason)
+    return score if problem is None else failed(problem.code, problem.reason)
 
 
 def _metric_results(
     function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]
-) -> list[EvaluateResult]:
-    by_place: dict[int, EvaluateResult] = {}
+) -> list[Score[float]]:
+    by_place: dict[int, Score[float]] = {}
     groups: dict[str | int, list[int]] = {}
     for at, item in enumerate(items):
         try:
@@ -165,17 +173,17 @@ def _metric_results(
     for places in groups.values():
         own = _guarded(function, [items[at] for at in places])
         by_place.update(zip(places, own, strict=True))
-    return [_in_range(function, by_place[at]) for at in range(len(items))]
+    return [by_place[at] for at in range(len(items))]
 
 
 def _guarded(
     function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]
-) -> list[EvaluateResult]:
+) -> list[Score[float]]:
     """The results of one call, or for each item why there are none."""
     try:
         return _called(function, items)
     except Unscored as error:
-        failure = EvaluateResult(score=0.0, is_score_valid=False, reason=str(error)[:_LONGEST])
+        failure = unscored("invalid_score", str(error)[:_LONGEST], "rule")
     except MemoryError:
         failure = failed("memory", "the evaluator used more memory than it may")
     except DataError as error:
@@ -189,25 +197,18 @@ def _guarded(
 
 def _called(
     function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]
-) -> list[EvaluateResult]:
+) -> list[Score[float]]:
     """One call for an item, or for all answers to one prompt; other inputs are those of the first
     item.
     """
     rollouts = [message_dicts(item["messages"]) for item in items]
     given = function.arguments(_named_inputs(function, items[0], rollouts[0]))
-    if function.mode == "pointwise":
-        return [_awaited(function(messages=rollouts[0], **given))]
-    results: list[EvaluateResult] = _awaited(function(rollouts_messages=rollouts, **given))
-    return results
-
-
-def _awaited(result: Any) -> Any:
-    """What a function returned, awaited where it has to be."""
-
-    async def awaited() -> Any:
-        return await result
-
-    return run_on_loop(awaited()) if inspect.isawaitable(result) else result
+    is_batch = function.mode == "batch"
+    given[function.judges] = rollouts if is_batch else rollouts[0]
+    returned = function(**given)
+    if inspect.iscoroutine(returned):
+        returned = run_on_loop(returned)
+    return [_score_of(function, each) for each in (returned if is_batch else [returned])]
 
 
 def _named_inputs(
@@ -227,10 +228,9 @@ def _named_inputs(
     return given
 
 
-def failed(code: str, message: str) -> EvaluateResult:
-    """The result of an evaluation that broke: never valid, its error the code and one sentence."""
-    text = " ".join(message.split())
-    return EvaluateResult(score=0.0, is_score_valid=False, error=f"{code}: {text[:_LONGEST]}")
+def failed(code: str, message: str) -> Score[float]:
+    """The score of an evaluation that broke: one sentence says how."""
+    return failed_score(code, " ".join(message.split())[:_LONGEST], CODES[code])
 
 
 def _error_place(error: BaseException) -> str:
@@ -242,39 +242,28 @@ def _error_place(error: BaseException) -> str:
     return ""
 
 
-def combined(results: Mapping[str, EvaluateResult]) -> EvaluateResult:
-    """One metric's result as it is; for several the mean with each metric, valid only where all
+def combined(scores: Mapping[str, Score[float]]) -> Score[float]:
+    """One metric's score as it is; for several the mean with each metric, valid only where all
     are.
     """
-    if len(results) == 1:
-        return next(iter(results.values()))
-    metrics: dict[str, MetricResult] = {}
-    for name, result in results.items():
-        reason = result.error or result.reason or ""
-        metrics[name] = MetricResult(
-            score=result.score, is_score_valid=result.is_score_valid, reason=reason
-        )
-        metrics |= {f"{name}.{inner}": metric for inner, metric in result.metrics.items()}
-    # the code of an error still comes first
-    codes = {name: (result.error or "").partition(": ") for name, result in results.items()}
-    errors = [
-        f"{code}: {name}: {message}" if colon else f"{name}: {code}"
-        for name, (code, colon, message) in codes.items()
-        if code or colon
-    ]
-    invalid = [
-        f"{name}: {result.reason or 'no score'}"
-        for name, result in results.items()
-        if not result.is_score_valid
-    ]
-    if errors or invalid:
-        return EvaluateResult(
-            score=0.0,
-            is_score_valid=False,
-            reason="; ".join(invalid),
-            metrics=metrics,
-            error=errors[0] if errors else None,
-        )
-    mean = sum(result.score for result in results.values()) / len(results)
-    shown = ", ".join(f"{name} {result.score:.4g}" for name, result in results.items())
-    return EvaluateResult(score=mean, reason=f"mean of {shown}", metrics=metrics)
+    if len(scores) == 1:
+        return next(iter(scores.values()))
+    metrics: dict[str, Any] = {}
+    for name, score in scores.items():
+        said = evaluated(score)
+        reason = said.error or said.reason or ""
+        metrics[name] = {"score": said.score, "is_score_valid": score.ok, "reason": reason}
+        metrics |= {f"{name}.{inner}": metric for inner, metric in said.metrics.items()}
+    extra = {"metrics": metrics}
+    for name, score in scores.items():
+        if score.status == "failed":  # its code, where it has one, still comes first
+            why = f"{name}: {score.reason}"
+            own = {"error": why} if "error" in score.extra else {}
+            return replace(score, reason=why, extra={**extra, **own})
+    values = {name: score.value for name, score in scores.items() if score.value is not None}
+    if len(values) < len(scores):
+        lost = (f"{n}: {s.reason or 'no score'}" for n, s in scores.items() if n not in values)
+        return replace(unscored("invalid_score", "; ".join(lost), "rule"), extra=extra)
+    mean = sum(values.values()) / len(values)
+    shown = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+    return Score(mean, f"mean of {shown}", extra=extra)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rm_gallery.core.data.conversation import message_dicts, split_turns
 from rm_gallery.core.data.load.padding import fields_in
-from rm_gallery.core.reward.function_result import EvaluateResult, MetricResult
+from rm_gallery.core.reward.function_result import evaluated, told_as
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import NoScore
@@ -150,7 +151,7 @@ class LangfuseEvaluator(_Evaluator):
 
 class EndpointFunction(_Callable):
     """A reward as reward-kit calls one:
-    `f(messages, ground_truth=None, original_messages=None, **row) -> EvaluateResult`.
+    `f(messages, ground_truth=None, original_messages=None, **row)`, with a result in its form.
 
     Without a score `is_score_valid` is False, `score` is 0.0 because the field must be a number,
     and `error` says why: trainers that know the flag leave the rollout out. `await f.acall(…)` is
@@ -161,6 +162,7 @@ class EndpointFunction(_Callable):
     reports = "is_score_valid says that there is no score."
     one_by_one = "The server's batch path (`/v1/rewards/NAME/batch`) takes groups."
 
+    @told_as(evaluated)
     async def acall(
         self,
         /,
@@ -168,14 +170,17 @@ class EndpointFunction(_Callable):
         ground_truth: Any = None,
         original_messages: Any = None,
         **row: Any,
-    ) -> EvaluateResult:
+    ) -> Score[float]:
         """Score a conversation by its last assistant turn; DataError for messages that do not fit.
 
         Calling the object itself does the same and blocks.
         """
-        return _evaluate_result(
-            await self.scorer.ascore(*_split_call(messages, original_messages, ground_truth, row))
+        score = await self.scorer.ascore(
+            *_split_call(messages, original_messages, ground_truth, row)
         )
+        error = None if score.ok else f"{score.status} ({score.code}): {score.reason}"
+        metrics = {name: {"score": part} for name, part in score.components.items()}
+        return replace(score, extra={"reason": score.reason, "metrics": metrics, "error": error})
 
     __call__ = blocking_twin(acall, "__call__")
 
@@ -220,11 +225,3 @@ def _split_call(
         completion,
         columns if given in (None, prompt) else {**columns, "original_messages": given},
     )
-
-
-def _evaluate_result(score: Score[float]) -> EvaluateResult:
-    if score.value is None:
-        why = f"{score.status} ({score.code}): {score.reason}"
-        return EvaluateResult(score=0.0, is_score_valid=False, reason=score.reason, error=why)
-    metrics = {name: MetricResult(score=value) for name, value in score.components.items()}
-    return EvaluateResult(score=score.value, reason=score.reason, metrics=metrics)

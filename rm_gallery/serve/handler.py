@@ -39,7 +39,7 @@ from rm_gallery.core.utils.errors import (
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import redact
 from rm_gallery.evaluation.bundle import DamagedBundle
-from rm_gallery.evaluation.live import LiveEvaluators, scored_of_result
+from rm_gallery.evaluation.live import LiveEvaluators
 from rm_gallery.evaluation.pool import LIMITS
 from rm_gallery.evaluation.store import Store, StoreError, UnknownEvaluator
 from rm_gallery.integrations.scoring import scored_of
@@ -554,7 +554,7 @@ class ServedEvaluators:
         self.waiting += own
         try:
             payloads = [payload_of(ask) for ask in asks if not ask.problem]
-            results = await self._live.evaluate_batch(evaluator_id, payloads, seconds)
+            found = iter(await self._live.scores(evaluator_id, payloads, seconds))
         # whose message is for the owner of the store: it says where that is
         except UnknownEvaluator as error:
             raise Refused(
@@ -574,7 +574,6 @@ class ServedEvaluators:
             ) from error
         finally:
             self.waiting -= own
-        found = map(scored_of_result, results)
         return [
             failed("invalid_item", ask.problem, "data") if ask.problem else next(found)
             for ask in asks

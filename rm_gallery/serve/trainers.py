@@ -107,7 +107,7 @@ def _conversation_asks(posted: Posted) -> list[Ask]:
 
 
 def _evaluate_result(outcome: Score[float]) -> Json:
-    """An outcome as an EvaluateResult; a result without a valid score has no number that could be
+    """An outcome as reward-kit's result; a result without a valid score has no number that could be
     taken for one.
     """
     broke = outcome.status == "failed"

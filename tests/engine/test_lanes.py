@@ -17,7 +17,6 @@ from rm_gallery.core.engine.batch import Run
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.engine import (
     Clock,
-    JobCost,
     Lane,
     LoopLane,
     Plan,
@@ -210,7 +209,7 @@ def test_a_single_sample_s_jobs_do_not_see_what_the_one_before_has_set() -> None
         caller.set(name)
         return before
 
-    how: Any = {"max_workers": 1, "deadline": None, "lane": "threads", "cost": JobCost()}
+    how: Any = {"max_workers": 1, "deadline": None, "lane": "threads", "kind": Clock}
     caller.set("me")
     for drive in (library_loop.drive, asyncio.run):
         assert drive(run_single(plan("a", "b", "c"), enter, **how)) == ["me"] * 3
@@ -290,7 +289,7 @@ def test_lanes_that_are_over_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) 
     """Thousands of single calls each woke the clock, which went through all of them."""
     looks = list[ThreadLane]()
     monkeypatch.setattr(ThreadLane, "look", looks.append)
-    how: Any = {"max_workers": 1, "deadline": 1.0, "lane": "threads", "cost": JobCost()}
+    how: Any = {"max_workers": 1, "deadline": 1.0, "lane": "threads", "kind": Clock}
     for _ in range(50):
         library_loop.drive(run_single(plan(0.0), sleep, **how))
     time.sleep(2 * engine.WATCH_SECONDS)

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from rm_gallery import EvaluateResult, MetricResult, Score
-from rm_gallery.evaluation import live
+from rm_gallery.core.reward.function_result import score_of_evaluated
+from rm_gallery.evaluation import LiveEvaluators, live
 from rm_gallery.evaluation.bundle import Bundle, bundle_folders
-from rm_gallery.evaluation.live import LiveEvaluators, scored_of_result
 from rm_gallery.evaluation.store import Store, UnknownEvaluator
+from rm_gallery.evaluation.worker import CODES
 from tests.support.system import require_bubblewrap
 
 pytestmark = pytest.mark.system("bubblewrap")
@@ -158,9 +159,9 @@ def test_what_the_store_took_is_no_longer_there_for_the_code(
     class Pool:
         def __init__(self, *_: Any, **__: Any) -> None: ...
 
-        async def evaluate_batch(self, payloads: Any, *, deadline: float) -> list[EvaluateResult]:
+        async def scores(self, payloads: Any, *, deadline: float) -> list[Score[float]]:
             given.append(deadline)
-            return [EvaluateResult(score=1.0)] * len(payloads)
+            return [Score(1.0)] * len(payloads)
 
         async def close(self) -> None: ...
 
@@ -178,22 +179,24 @@ def test_what_the_store_took_is_no_longer_there_for_the_code(
 
 def test_results_as_outcomes() -> None:
     metric = MetricResult(score=0.5, reason="half")
-    scored = scored_of_result(EvaluateResult(score=0.25, reason="why", metrics={"m": metric}))
+    scored = score_of_evaluated(EvaluateResult(score=0.25, reason="why", metrics={"m": metric}))
     assert scored == Score(0.25, "why", components={"m": 0.5}, extra=scored.extra)
     assert scored.extra["metrics"]["m"]["reason"] == "half"
-    unscored = scored_of_result(
+    unscored = score_of_evaluated(
         EvaluateResult(score=0.0, is_score_valid=False, reason="nothing to judge by")
     )
     assert unscored == Score(
         None, "nothing to judge by", status="unscored", cause="rule", code="invalid_score"
     )
-    failed = scored_of_result(
-        EvaluateResult(score=0.0, is_score_valid=False, error="deadline: it took longer than 1 s")
+    failed = score_of_evaluated(
+        EvaluateResult(score=0.0, is_score_valid=False, error="deadline: it took longer than 1 s"),
+        CODES,
     )
     assert failed == Score(
         None, "it took longer than 1 s", status="failed", cause="rule", code="deadline"
     )
-    own = scored_of_result(EvaluateResult(score=1.0, error="HTTP 500: from somewhere"))
+    own = score_of_evaluated(EvaluateResult(score=1.0, error="HTTP 500: from somewhere"), CODES)
+    said = "HTTP 500: from somewhere"
     assert own == Score(
-        None, "HTTP 500: from somewhere", status="failed", cause="rule", code="function_error"
+        None, said, status="failed", cause="rule", code="function_error", extra={"error": said}
     )

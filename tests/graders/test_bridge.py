@@ -147,8 +147,12 @@ def test_range_threshold_and_worst_score_are_those_of_the_reward_behind_a_grader
         near.evaluate(response="a").ok
         and near.evaluate(make_sample("a")).output[0].answer.reward.details
     )
-    GraderRegistry.register("of_itself", OfItself, replace=True)
-    assert scores(RewardRegistry.create("grader:of_itself").evaluate(make_sample("a"))) == [7.0]
+    GraderRegistry.register("of_itself", OfItself)
+    try:
+        made = RewardRegistry.create("grader:of_itself")
+    finally:
+        del GraderRegistry._classes["of_itself"]
+    assert scores(made.evaluate(make_sample("a"))) == [7.0]
     for wrong in ((0, math.inf), (-math.inf, 0), (0, math.nan)):
         with pytest.raises(ConfigError, match="give .lowest, highest., None for no bound"):
             FunctionGrader(len, score_range=wrong)

@@ -28,7 +28,6 @@ from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.score import UNDECLARED
-from rm_gallery.evaluation.live import scored_of_result
 from rm_gallery.evaluation.worker import _metric_results
 from rm_gallery.integrations.causes import NoScore
 from rm_gallery.integrations.scoring import RowScorer
@@ -173,7 +172,7 @@ def over_http(function: RewardFunction[Any], answer: str) -> Score[float]:
 
 def deployed(function: RewardFunction[Any], answer: str) -> Score[float]:
     talk = [{"role": "user", "content": "q"}, {"role": "assistant", "content": answer}]
-    return scored_of_result(_metric_results(function, [{"messages": talk}])[0])
+    return _metric_results(function, [{"messages": talk}])[0]
 
 
 DOORS: Sequence[Door] = (evaluated, in_a_batch, best_of_n, by_rows, over_http, deployed)

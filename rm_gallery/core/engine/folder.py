@@ -749,16 +749,10 @@ class Again(AskedNotes):
         self._folder = folder
         self._kept = iter(records)
         self._records: dict[int, Record] = {}
-        self._by_parts = folder.asked_by_parts
 
     def restore(self, data: Any) -> Any:
         """Nothing: every sample is judged, though there is a record of it."""
         self._records[id(data)] = next(self._kept)
-
-    def scores(self, data: Any, record: Record) -> tuple[Record, Record]:
-        """By place, the scores that were kept of a sample, and those that it gets now."""
-        folder = self._folder
-        return folder.scores_in(record), folder.scores_in(folder.new_record(data))
 
     def append(self, data: Any) -> None:
         """Hear what a sample gets now; ConfigError with the example where it is something else than
@@ -766,8 +760,8 @@ class Again(AskedNotes):
         """
         folder, record = self._folder, self._records.pop(id(data))
         asked = self._asked.pop(id(data), Questions())
-        folder.check_asked(data, record, asked, by_parts=self._by_parts)
-        before, now = self.scores(data, record)
+        folder.check_asked(data, record, asked, by_parts=folder.asked_by_parts)
+        before, now = folder.scores_in(record), folder.scores_in(folder.new_record(data))
         held = before.keys() & now.keys()
         folder.check.note(record, len(held), len(before) - len(held))
         for place in held:

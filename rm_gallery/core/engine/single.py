@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl, current_deadline, current_run
@@ -20,9 +21,6 @@ from rm_gallery.core.engine.engine import (
     Work,
     lane_named,
 )
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 MAX_SINGLE_THREADS = 256
 """Threads for plain functions that are called sample by sample, over the whole process."""
@@ -42,19 +40,20 @@ def _forget_lane() -> None:
     _shared = None
 
 
-class SingleRun(TypedDict):
-    """How one unit by itself is run."""
-
-    max_workers: int
-    deadline: float | None
-    lane: LaneName
-    cost: JobCost
-    """Of what its jobs took so far; callers keep one per kind of job."""
+_costs: weakref.WeakKeyDictionary[type, JobCost] = weakref.WeakKeyDictionary()
+"""What jobs of a kind took so far."""
 
 
-async def run_single(plan: Plan, execute: Callable[[Any], Any], **how: Unpack[SingleRun]) -> Any:
+async def run_single(
+    plan: Plan,
+    execute: Callable[[Any], Any],
+    kind: type,
+    max_workers: int,
+    deadline: float | None,
+    lane: LaneName,
+) -> Any:
     """One unit as a part of the run this is called in, or of none; for callers who come with one at
-    a time. Who leaves early gives up what is not done.
+    a time. Who leaves early gives up what is not done. What jobs of its `kind` take is learnt.
     """
     done: Future[Any] = Future()
 
@@ -67,19 +66,20 @@ async def run_single(plan: Plan, execute: Callable[[Any], Any], **how: Unpack[Si
             done.set_exception(error)
 
     control, outer = current_run.get() or RunControl(fail_fast=None), current_deadline.get()
-    work = Work(execute, control, deliver, fail, how["deadline"], outer, cost=how["cost"])
+    cost = _costs.setdefault(kind, JobCost())
+    work = Work(execute, control, deliver, fail, deadline, outer, cost=cost)
     # a thread that waits for a thread must not wait for its own
-    driven, threads = library_loop.is_driven(), how["lane"] == "threads"
+    driven, threads = library_loop.is_driven(), lane == "threads"
     shared = threads and not driven
     unit = Unit(work, 0, plan, contextvars.copy_context() if threads else None)
-    lane = _shared_lane() if shared else lane_named(how["lane"], how["max_workers"], 0.0)
+    own = _shared_lane() if shared else lane_named(lane, max_workers, 0.0)
     try:
-        lane.feed([unit])
+        own.feed([unit])
         return done.result() if driven else await asyncio.wrap_future(done)
     except BaseException:
         work.ended = True
         if not shared:
-            lane.abandon()
+            own.abandon()
         raise
     finally:
         library_loop.no_longer_waiting(work)

@@ -31,10 +31,11 @@ from rm_gallery.core.graders.abstract import (
 )
 from rm_gallery.core.graders.rows import Mapper, TableRow, bound, row_of
 from rm_gallery.core.reward.abstract import Job
+from rm_gallery.core.reward.founding import write_score
 from rm_gallery.core.reward.judges import asks_a_model
-from rm_gallery.core.reward.outputs import RewardFolder, said_of, write_score
+from rm_gallery.core.reward.outputs import RewardFolder, said_of
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.run import RewardBatch, look_again, run_one, single_run
+from rm_gallery.core.reward.run import RewardBatch, look_again, run_one
 from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.score import (
     NOT_BEGUN,
@@ -154,8 +155,8 @@ async def _agraded(grader: AbstractGrader, fields: Any) -> GraderResult:
 
 
 def _on_a_thread(grader: AbstractGrader, fields: Any) -> Coroutine[Any, Any, GraderResult]:
-    how = single_run(type(grader), grader.max_workers, grader.deadline, "threads")
-    return run_single(_one(fields), partial(_graded, grader), **how)
+    how = type(grader), grader.max_workers, grader.deadline
+    return run_single(_one(fields), partial(_graded, grader), *how, "threads")
 
 
 def _one(fields: Any) -> Plan:
@@ -431,10 +432,6 @@ class GraderFolder(RewardFolder):
 
     def _whole(self, results: Results) -> bool:
         return len(results) == len(self._plans)
-
-    def parts_of(self, sample: Any, record: Mapping[str, Any]) -> Iterator[Any]:
-        """Nothing: strategies are compared as a whole."""
-        yield from ()
 
     def read(self, record: dict[str, Any], data: Any) -> Results | None:
         """By grader, the results that are kept."""

@@ -7,12 +7,12 @@ never a copy of another. A strategy says which calls it makes and what their res
 
 from __future__ import annotations
 
-import asyncio
 import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations, cycle
 from typing import Any, ClassVar
 
@@ -26,7 +26,7 @@ from rm_gallery.core.graders.base import (
     usage_sum,
 )
 from rm_gallery.core.graders.run import agraded, error_of
-from rm_gallery.core.reward.asking import repeat_index
+from rm_gallery.core.reward.asking import side_by_side
 from rm_gallery.core.score import NOT_BEGUN, Score, deciding, score_of_error, unscored
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 
@@ -88,14 +88,9 @@ class _Wrapper(BaseGrader):
     async def _ask_all(
         self, calls: Sequence[Mapping[str, Any]], first: int = 0
     ) -> list[Score[Any]]:
-        async def ask(number: int, fields: Mapping[str, Any]) -> Score[Any]:
-            repeat_index.set(repeat_index.get() * 1024 + number)  # the context is this task's own
-            return await agraded(self.grader, dict(fields))
-
-        asked = (ask(number, fields) for number, fields in enumerate(calls, first))
+        asked = [partial(agraded, self.grader, dict(fields)) for fields in calls]
         results: list[Score[Any]] = []
-        # all end before one raises: what is in flight is paid for, and belongs into the cache
-        for one in await asyncio.gather(*asked, return_exceptions=True):
+        for one in await side_by_side(enumerate(asked, first)):
             if isinstance(one, Exception):  # an error of the run is raised again
                 one = score_of_error(one)
             if isinstance(one, BaseException):

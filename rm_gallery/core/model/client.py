@@ -42,7 +42,6 @@ from rm_gallery.core.model.limits import (
     PAUSE_CAP,
     Endpoint,
     EndpointDown,
-    RateLimit,
     RetryPolicy,
     Visit,
 )
@@ -267,10 +266,10 @@ class Call(Visit):
         if run.max_outage is not None:
             self.pays, self.patience = True, min(self.patience, run.max_outage)
             self.began = run.first_asked.setdefault(key, self.began)
-        self.rate: RateLimit | None = None  # another model object's limits are that one's own
-        if llm.requests_per_minute is not None or llm.tokens_per_minute is not None:
-            self.rate = endpoint.rate
-            rates = llm.requests_per_minute, llm.tokens_per_minute
+        rates = llm.requests_per_minute, llm.tokens_per_minute
+        # another model object's limits are that one's own
+        self.rate = None if rates == (None, None) else endpoint.rate
+        if self.rate is not None:
             self.rate.set(*(None if rate is None else run.rate_share * rate for rate in rates))
         asked = [message.get("content", "") for message in payload.get("messages", ())]
         characters = sum(len(str(text)) for text in (payload.get("input", ""), *asked))

@@ -237,17 +237,6 @@ def _parts(value: Any) -> Iterator[Identified]:
             yield from _parts(each)
 
 
-class KeptPart(NamedTuple):
-    """A reward inside another one, and what was kept of it."""
-
-    name: str
-    reward: AbstractReward
-    scores: dict[int, float | None]
-    """By the place of each output that reached it; None where it gave no score."""
-    reported: Callable[[float], float]
-    """Its score as it is kept: on the scale of what it is a part of."""
-
-
 class AbstractReward(Identified):
     """A reward without the doors it is called through."""
 
@@ -350,9 +339,9 @@ class AbstractReward(Identified):
         """
         return not is_users(type(self)._evaluate.__module__)  # type: ignore[attr-defined]  # checked when it is built
 
-    def kept_parts(self, extras: Mapping[int, Any]) -> Iterator[KeptPart]:
-        """The rewards its scores are made of, at any depth, with what the extra data of outputs, by
-        place, say of them.
+    def kept_parts(self, extras: Mapping[int, Any]) -> Iterator[tuple[AbstractReward, list[int]]]:
+        """The rewards its scores are made of, at any depth, each with the places of the outputs whose
+        extra data tell of it.
         """
         yield from ()
 

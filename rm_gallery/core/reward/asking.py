@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -277,25 +277,29 @@ def trace_call(
     what came of it.
     """
     run = current_run.get()
-    if run is None or run.trace is None or isinstance(error, ConfigError):
-        return
+    if run is not None and run.trace is not None and not isinstance(error, ConfigError):
+        about = {"reward": name, "attempt": attempt + 1, "channel": channel}
+        run.trace({**_judgement(messages, time.monotonic() - begun, reply, error), **about})
+
+
+def _judgement(
+    messages: Messages, seconds: float, reply: ChatResponse | None, error: Exception | None
+) -> dict[str, Any]:
+    """What a trace holds of the current job's question and its reply."""
     job = current_job.get()
     whole, place = (None, None) if job is None else (job.of, job.place)
     outcome = scored(None) if error is None else score_of_error(error)
     told: dict[str, Any] = {
         "id": "" if whole is None else whole.sample_id,
         "sample_key": "" if whole is None else whole.sample_key,
-        "reward": name,
         "place": list(place) if isinstance(place, tuple) else place,
-        "attempt": attempt + 1,
         "status": outcome.status,
         "problem": outcome.reason,
-        "seconds": round(time.monotonic() - begun, 4),
+        "seconds": round(seconds, 4),
         "cached": False,
         "tokens": {},
         "finish_reason": None,
         "model": None,
-        "channel": channel,
         "prompt": as_messages(messages),
         "reply": None,
     }
@@ -308,7 +312,7 @@ def trace_call(
             "model": reply.model,
             "reply": _reply_text(reply),
         }
-    run.trace(told)
+    return told
 
 
 def _reply_text(reply: ChatResponse) -> str:
@@ -430,8 +434,25 @@ def quoted_reply(text: str) -> str:
 
 
 T = TypeVar("T")
-repeat_index: ContextVar[int] = ContextVar("rm_gallery_repeat", default=0)
+_repeat: ContextVar[int] = ContextVar("rm_gallery_repeat", default=0)
 """Which of several votes on the same question this is, inside one run."""
+
+
+async def side_by_side(
+    askings: Iterable[tuple[int, Callable[[], Awaitable[T]]]],
+) -> list[T | BaseException]:
+    """What each asking gave or raised. Its number makes it another repeat of an equal question, in
+    cache key and seed, so that a vote is never a copy of another; numbers inside numbers too.
+
+    All end before anything is made of one: what is in flight is paid for, and belongs into the
+    cache.
+    """
+
+    async def ask(number: int, once: Callable[[], Awaitable[T]]) -> T:
+        _repeat.set(_repeat.get() * 1024 + number)  # the context is this task's own
+        return await once()
+
+    return await asyncio.gather(*(ask(*one) for one in askings), return_exceptions=True)
 
 
 async def voted(once: Callable[[], Awaitable[T]], times: int) -> list[T]:
@@ -440,12 +461,7 @@ async def voted(once: Callable[[], Awaitable[T]], times: int) -> list[T]:
 
     Raises what the first missing one raised where fewer can, and at once what is no reply's doing.
     """
-
-    async def vote(number: int) -> T:
-        repeat_index.set(repeat_index.get() * 1024 + number)  # the context is this task's own
-        return await once()
-
-    made = await asyncio.gather(*map(vote, range(times)), return_exceptions=True)
+    made = await side_by_side((number, once) for number in range(times))
     missing = [one for one in made if isinstance(one, BaseException)]
     read = [one for one in made if not isinstance(one, BaseException)]
     broke = [one for one in missing if not isinstance(one, ParseError | Unscored)]
@@ -457,4 +473,4 @@ async def voted(once: Callable[[], Awaitable[T]], times: int) -> list[T]:
 def current_repeat() -> int:
     """Which of all equal questions this is: the vote's number beside the run's."""
     run = current_run.get()
-    return (run.repeat if run is not None else 0) + (repeat_index.get() << 32)
+    return (run.repeat if run is not None else 0) + (_repeat.get() << 32)

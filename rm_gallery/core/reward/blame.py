@@ -33,6 +33,7 @@ from rm_gallery.core.data.schema import CONVERSATION, DataOutput, DataSample, St
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import detached_options
 from rm_gallery.core.model.client import trouble_at
+from rm_gallery.core.reward.founding import write_score
 from rm_gallery.core.reward.judges import asks_a_model, models_of
 from rm_gallery.core.reward.outputs import (
     DEADLINE_SHARE,
@@ -45,7 +46,6 @@ from rm_gallery.core.reward.outputs import (
     said_of,
     said_of_step,
     stand_in,
-    write_score,
 )
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.models import copy_with

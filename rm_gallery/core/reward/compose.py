@@ -8,14 +8,13 @@ import asyncio
 import math
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine.context import current_run
-from rm_gallery.core.reward.abstract import KeptPart
+from rm_gallery.core.reward.abstract import AbstractReward
 from rm_gallery.core.reward.judges import asks_a_model, lacking, resolved_judge
 from rm_gallery.core.reward.kinds import PerOutputReward
 from rm_gallery.core.reward.outputs import said_of
@@ -150,20 +149,14 @@ class Composition(PerOutputReward):
         """A part's score as it is noted among the metrics."""
         return score
 
-    def kept_parts(self, extras: Mapping[int, Any]) -> Iterator[KeptPart]:
+    def kept_parts(self, extras: Mapping[int, Any]) -> Iterator[tuple[AbstractReward, list[int]]]:
         """Its parts, and in the place of compositions in which a model is asked the parts of those."""
         for name, part in self.parts().items():
-            noted = {at: _inside(extra, METRICS, name) for at, extra in extras.items()}
-            reached = {
-                at: one.get("score") if one.get("is_score_valid") else None
-                for at, one in noted.items()
-                if one
-            }
+            reached = [at for at, extra in extras.items() if _inside(extra, METRICS, name)]
             if part.made_of_parts and asks_a_model(part):
-                inner = part.kept_parts({at: _inside(extras[at], PARTS, name) for at in reached})
-                yield from (each._replace(name=f"{name}, {each.name}") for each in inner)
+                yield from part.kept_parts({at: _inside(extras[at], PARTS, name) for at in reached})
             elif reached:
-                yield KeptPart(name, part, reached, partial(self.reported, part))
+                yield part, reached
 
     async def _asked(
         self, part: BaseReward, sample: DataSample, at: list[int], hooks: dict[str, Any]

@@ -1,4 +1,6 @@
-"""The founding shape of what a reward returns for one job, read into a `Score`."""
+"""The founding shapes: what a reward returns for one job, read into a `Score`, and what is written of
+a `Score` to answers and steps. A `reward` here is an `AbstractReward`, which stands above.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,12 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from rm_gallery.core.data.schema import (
+    IssueStatus,
+    Reward,
     RewardDimensionWithRank,
     RewardDimensionWithScore,
+    RewardIssue,
+    Step,
     cell,
     table,
 )
@@ -25,6 +31,7 @@ from rm_gallery.core.score import (
     out_of_range,
     scored_by,
 )
+from rm_gallery.core.utils.models import build, copy_with
 
 
 class RewardResult(BaseModel):
@@ -53,8 +60,12 @@ def score_of_result(returned: object) -> Score[Any]:
     """
     if isinstance(returned, Score):
         return returned if is_plain(returned) else _plain(returned)
-    if not isinstance(returned, RewardResult):
-        return _invalid(f"_evaluate returned {type(returned).__name__}; it returns a Score")
+    if isinstance(returned, RewardResult):
+        return _of_details(returned)
+    return _invalid(f"_evaluate returned {type(returned).__name__}; it returns a Score")
+
+
+def _of_details(returned: RewardResult) -> Score[Any]:
     given: list[Any] = returned.details  # which may have been changed since it was checked
     details, lengths = [], set()
     for detail in given:
@@ -127,8 +138,8 @@ def _invalid(what: str) -> Score[Any]:
 def checked(
     reward: Any, score: Score[Any], n: int | None = None, bounds: Bounds | None = None
 ) -> Score[Any]:
-    """The score, or a failed one where it is not what this reward (an `AbstractReward`, which stands
-    above) gives: a number in its range, or one for each of the `n` outputs or steps it judges.
+    """The score, or a failed one where it is not what this reward gives: a number in its range, or
+    one for each of the `n` outputs or steps it judges.
     """
     value, (low, high) = score.value, reward.score_range if bounds is None else bounds
     # most rewards give one number, in their range
@@ -159,3 +170,109 @@ def _checked(reward: Any, score: Score[Any], n: int | None, bounds: Bounds) -> S
             if problem is not None:
                 return problem
     return score
+
+
+# -- written to outputs ----------------------------------------------------------------------------
+
+
+def write(
+    step: Step,
+    reward: Any,
+    details: list[RewardDimensionWithScore],
+    issue: RewardIssue | None = None,
+    extra: dict[str, Any] | None = None,
+) -> None:
+    """Set what `reward` says about one answer or step, replacing what it said before.
+
+    It goes under the reward's name, or under `name#hash` where a reward of that name with other
+    settings has written.
+    """
+    before = step.reward
+    key = reward.key_in(before) if before.sources else reward.name
+    for position, detail in enumerate(details):
+        if detail.source is None:
+            detail.__dict__["source"] = key  # fresh from the reward: no copy is needed
+        elif detail.source != key:
+            details[position] = copy_with(detail, source=key)
+    issues = [] if issue is None else [issue if issue.name == key else copy_with(issue, name=key)]
+    extra_data, sources = {key: extra} if extra else {}, {key: reward.settings_hash}
+    if before.sources or before.details or before.issues or before.extra_data:
+        details = [detail for detail in before.details if detail.source != key] + details
+        issues = [known for known in before.issues if known.name != key] + issues
+        others = {name: value for name, value in before.extra_data.items() if name != key}
+        extra_data, sources = {**others, **extra_data}, {**before.sources, **sources}
+    scores = [detail.score for detail in details]
+    score = scores[0] if len(scores) == 1 else sum(scores) / len(scores) if scores else None
+    step.__dict__["reward"] = build(
+        Reward,
+        {
+            "score": score,
+            "details": details,
+            "issues": issues,
+            "extra_data": extra_data,
+            "sources": sources,
+        },
+    )
+
+
+def no_reward() -> dict[str, Any]:
+    """Fields of a `Reward` nobody has written to."""
+    return {"score": None, "details": [], "issues": [], "extra_data": {}, "sources": {}}
+
+
+def issue_of(source: str, outcome: Score[Any]) -> RewardIssue:
+    """The record of an outcome that is not scored."""
+    status: IssueStatus = "unscored" if outcome.status == "unscored" else "failed"
+    return RewardIssue(
+        name=source,
+        status=status,
+        reason=outcome.code or "error",
+        message=outcome.reason,
+        cause=outcome.cause,
+    )
+
+
+def write_missing(reward: Any, step: Step, score: Score[Any]) -> None:
+    """Write to an answer or step why it has no score."""
+    write(step, reward, [], issue_of(reward.name, score))
+
+
+def write_score(reward: Any, step: Step, score: Score[Any]) -> None:
+    """Write a score that was `checked` to its answer or step, or the reason why there is none.
+
+    What the answer itself made impossible to judge has the worst score: no text gains by being
+    impossible to judge.
+    """
+    if score.value is None:
+        return _write_no_value(reward, step, score)
+    beside = {**score.components, **score.extra} if score.components or score.extra else {}
+    before, own = step.reward, reward.name
+    if before.sources or before.details or before.issues or before.extra_data or score.details:
+        details = [_detail(own, *each) for each in score.dimensions(own)]
+        return write(step, reward, details, None, beside)
+    # most rewards give one number to an answer that nobody has written to
+    step.__dict__["reward"] = build(
+        Reward,
+        {
+            "score": score.value,
+            "details": [_detail(own, own, score.value, score.reason or None)],
+            "issues": [],
+            "extra_data": {own: beside} if beside else {},
+            "sources": {own: reward.settings_hash},
+        },
+    )
+    return None
+
+
+def _detail(source: str, name: str, score: float, reason: str | None) -> RewardDimensionWithScore:
+    fields = {"name": name, "reason": reason, "source": source, "score": score}
+    return build(RewardDimensionWithScore, fields)
+
+
+def _write_no_value(reward: Any, step: Step, score: Score[Any]) -> None:
+    extra = {**score.components, **score.extra}
+    worst = reward.worst_score if score.cause == "answer" else None
+    if worst is None:
+        return write(step, reward, [], issue_of(reward.name, score), extra)
+    extra |= {"caused_by": "answer", "reason": score.code}
+    return write_score(reward, step, Score(worst, score.reason, extra=extra))

@@ -5,15 +5,15 @@ from __future__ import annotations
 import atexit
 import functools
 import inspect
+import os
 import re
 import sys
 import threading
 import types
 import typing
-import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import attrgetter
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, overload
@@ -28,23 +28,24 @@ from rm_gallery.core.data.conversation import (
     response_in,
 )
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import current_run
 from rm_gallery.core.reward.function_result import (
     EvaluateResult,
     MetricResult,
     StepOutput,
     checked_result,
+    score_of_evaluated,
 )
 from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward, EachOutput
 from rm_gallery.core.reward.python_files import load_module, origin_of
 from rm_gallery.core.reward.registry import class_for
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import OF_SCORES
-from rm_gallery.core.score import Bounds, Score, checked_bounds, score_of_error
-from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError, Unscored, logger
+from rm_gallery.core.score import Bounds, checked_bounds
+from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored, logger
 from rm_gallery.core.utils.identity import plain_form, remembered_by
 from rm_gallery.core.utils.models import check_known
+from rm_gallery.core.utils.shown import redact
 
 __all__ = [
     "EvaluateResult",
@@ -99,10 +100,6 @@ def _messages_or_value(value: Any, what: str) -> Any:
     return as_messages(value, what) if messages else value
 
 
-def _response(messages: Any, what: str) -> str:
-    return response_in(message_dicts(messages, what))
-
-
 def resolved_hints(function: Function) -> dict[str, Any]:
     """The annotations, each resolved where it can be: one that cannot stays as it is written, and
     costs the others nothing.
@@ -131,54 +128,37 @@ class Resource(Protocol):
 
 
 GivenResources = Mapping[str, Sequence[Resource]]
-_made: weakref.WeakSet[Resources] = weakref.WeakSet()
-
-
-def _forget() -> None:
-    # what a process set up is its own: a child that was forked from it sets up anew, and cleans
-    # that alone
-    for each in _made:
-        each.begin()
-
-
-library_loop.after_fork(_forget)
 
 
 @dataclass(eq=False)
 class Resources:
-    """The resources of one function, set up once per process at the first call."""
+    """The resources of one function, set up once per process at the first call: one that was
+    forked sets up anew, and cleans that alone.
+    """
 
     given: GivenResources
     name: str
-
-    def __post_init__(self) -> None:
-        self.begin()
-        _made.add(self)
-
-    def begin(self) -> None:
-        """Hold nothing that was set up."""
-        self._lock = threading.Lock()
-        self._cleanups: ExitStack | None = None
+    _locks: dict[int, threading.Lock] = field(default_factory=dict)
+    _cleanups: dict[int, ExitStack] = field(default_factory=dict)
 
     def ready(self) -> GivenResources:
         """The resources, set up; what was set up before one that fails is cleaned, and the next
         call tries again.
         """
-        with self._lock, ExitStack() as done:
-            if self._cleanups is None:
+        process = os.getpid()
+        with self._locks.setdefault(process, threading.Lock()), ExitStack() as done:
+            if process not in self._cleanups:
                 for item in chain.from_iterable(self.given.values()):
                     item.setup()
                     done.callback(self._clean, item)
-                self._cleanups = done.pop_all()
+                self._cleanups[process] = done.pop_all()
                 atexit.register(self.close)
         return self.given
 
     def close(self) -> None:
-        """Clean up what was set up, last first."""
-        with self._lock:
-            done, self._cleanups = self._cleanups or ExitStack(), None
+        """Clean up what this process set up, last first."""
         atexit.unregister(self.close)
-        done.close()
+        self._cleanups.pop(os.getpid(), ExitStack()).close()
 
     def _clean(self, item: Any) -> None:
         try:
@@ -200,12 +180,6 @@ _OF_THE_CALL = frozenset("messages rollouts_messages response responses resource
 GIVEN = _OF_THE_CALL | {"original_messages", "ground_truth"}
 """What a function gets by these names; columns of a data set with such a name do not come through.
 """
-
-
-class InvalidResult(RMGalleryError):
-    """A reward function said itself that judging broke, by the `error` of its result."""
-
-    reason = "function_error"
 
 
 def _then(returned: Any, read: Callable[[Any], Any]) -> Any:
@@ -257,18 +231,16 @@ class _OfFunction(BaseReward):
         return _then(function(**arguments), self._reward_result)
 
     def _reward_result(self, evaluated: Any) -> Any:
-        """A result as a reward returns it; what the function could not judge is raised."""
-        if evaluated.error:
-            raise InvalidResult(f"{self.name}: {evaluated.error}")
-        if not evaluated.is_score_valid:
-            raise Unscored(
-                evaluated.reason or f"{self.name} said that its score is not valid.",
-                reason="invalid_score",
-                cause="rule",
-            )
-        parts = evaluated.model_dump(include={"metrics", "step_outputs"})
-        extra = {name: part for name, part in parts.items() if part}
-        return Score(float(evaluated.score), evaluated.reason or "", extra=extra)
+        """A result as a reward returns it; of a group, each."""
+        if isinstance(evaluated, list):
+            return [self._reward_result(one) for one in evaluated]
+        score = score_of_evaluated(evaluated)
+        if score.ok:
+            return replace(score, components={})
+        reason = score.reason or f"{self.name} said that its score is not valid."
+        if score.status == "failed":
+            reason = f"{self.name}: {reason}"
+        return replace(score, reason=redact(reason), extra={})
 
 
 def _trainer_state() -> Any:
@@ -310,14 +282,6 @@ class FunctionGroupReward(_OfFunction, EachOutput, BaseListWiseReward):
     It returns one result for each, in their order; one that is not valid costs only its own answer
     the score.
     """
-
-    def _reward_result(self, evaluated: Any) -> Any:
-        if isinstance(evaluated, list):
-            return [self._reward_result(one) for one in evaluated]
-        try:
-            return super()._reward_result(evaluated)
-        except RMGalleryError as error:
-            return score_of_error(error)
 
 
 class AsyncFunctionGroupReward(FunctionGroupReward):
@@ -451,7 +415,10 @@ class RewardFunction(Generic[R]):
             kwargs = {**inspect.signature(self.function).bind_partial(*args).arguments, **kwargs}
         judged = kwargs.get(self.judges) or ()
         if self._answer in self.named:
-            kwargs.setdefault(self._answer, self._each(_response, judged, self.judges))
+            said = self._each(
+                lambda one, what: response_in(message_dicts(one, what)), judged, self.judges
+            )
+            kwargs.setdefault(self._answer, said)
         for name, read in self._readers.items():
             if kwargs.get(name) is not None:
                 kwargs[name] = read(kwargs[name], name)

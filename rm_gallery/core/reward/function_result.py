@@ -1,14 +1,25 @@
-"""What a reward function returns: `EvaluateResult`, its metrics and step outputs, checked."""
+"""What a reward function returns: `EvaluateResult`, its metrics and step outputs, checked.
+
+These are the founding shapes, for doors and pipes alone: inside, a `Score` is what travels.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import wraps
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from rm_gallery.core.data.conversation import MappingRecord
+from rm_gallery.core.score import Score, failed, scored, unscored
+from rm_gallery.core.utils.errors import Cause
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
 
 
 def _number(value: Any) -> Any:
@@ -82,3 +93,61 @@ def checked_result(value: Any, name: str) -> EvaluateResult:
             f"a dict of its fields or a number."
         )
     return EvaluateResult(score=value)
+
+
+def score_of_evaluated(returned: object, causes: Mapping[str, Cause] = {}) -> Score[float]:
+    """A result, or a mapping of its fields, as a score, with the valid metrics as components and all
+    metrics and step outputs, as plain data, in `extra`.
+
+    An invalid result is unscored. An error is failed: it begins with one of the codes in `causes`
+    and a colon, or is a function_error as a whole, which `extra` keeps.
+
+    Raises:
+        ValueError: its fields do not fit, or are nested too deep to be plain data.
+    """
+    result = EvaluateResult.model_validate(returned)
+    parts = result.model_dump(include={"metrics", "step_outputs"})
+    extra = {name: part for name, part in parts.items() if part}
+    reason = result.reason or ""
+    if result.error:
+        code, _, reason = result.error.partition(": ")
+        if code not in causes:
+            code, reason = "function_error", result.error
+            extra["error"] = reason
+        return replace(failed(code, reason, causes.get(code, "rule")), extra=extra)
+    if not result.is_score_valid:
+        return replace(unscored("invalid_score", reason, "rule"), extra=extra)
+    valid = {name: metric.score for name, metric in result.metrics.items() if metric.is_score_valid}
+    return scored(float(result.score), reason, valid, extra)
+
+
+def evaluated(score: Score[float]) -> EvaluateResult:
+    """A score as the result that it was read from; `extra` holds fields that it is to have besides,
+    or instead.
+    """
+    broke = score.status == "failed"
+    said = f"{score.code}: {score.reason}" if broke else score.reason or None
+    fields = {"score": score.value or 0.0, "is_score_valid": score.ok}
+    return EvaluateResult.model_validate(
+        {**fields, "error" if broke else "reason": said, **score.extra}
+    )
+
+
+def each_evaluated(scores: Iterable[Score[float]]) -> list[EvaluateResult]:
+    """Scores as results."""
+    return list(map(evaluated, scores))
+
+
+def told_as(
+    shape: Callable[[T], R],
+) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Coroutine[Any, Any, R]]]:
+    """Make a coroutine function a door: what it gives is told in this shape."""
+
+    def door(inside: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, R]]:
+        @wraps(inside)
+        async def told(*args: P.args, **kwargs: P.kwargs) -> R:
+            return shape(await inside(*args, **kwargs))
+
+        return told
+
+    return door

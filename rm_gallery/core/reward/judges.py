@@ -8,7 +8,7 @@ import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
-from types import FunctionType
+from types import FunctionType, NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rm_gallery.core.reward.abstract import AbstractReward, Identified, Touches
@@ -25,6 +25,7 @@ SERVERS = frozenset({"server", "reward_server"})
 """Needs of rewards whose model answers behind a server that is no chat endpoint."""
 _FAR = 2000
 """Objects that are looked at: a function may hold a whole network."""
+_HOLDS_NOTHING = (NoneType, str, int, float, bytes, type)
 _MOST = 256
 """Items of a container that are looked at: a vocabulary of a million words is no place for judges.
 """
@@ -195,12 +196,7 @@ def _held(value: Any, code: bool = True, seen: set[int] | None = None) -> Iterat
     what a judge can be given to.
     """
     seen = set() if seen is None else seen
-    if (
-        value is None
-        or isinstance(value, str | int | float | bytes | type)
-        or id(value) in seen
-        or len(seen) > _FAR
-    ):
+    if isinstance(value, _HOLDS_NOTHING) or id(value) in seen or len(seen) > _FAR:
         return
     seen.add(id(value))
     yield value

@@ -27,12 +27,7 @@ from rm_gallery.core.model.message import (
     picture_of,
 )
 from rm_gallery.core.reward.abstract import Job, Parts, View
-from rm_gallery.core.reward.founding import checked
-from rm_gallery.core.reward.outputs import (
-    no_reward,
-    write_missing,
-    write_score,
-)
+from rm_gallery.core.reward.founding import checked, no_reward, write_missing, write_score
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.turns import total_of
 from rm_gallery.core.score import Bounds, Score, deciding, scored_by, unscored

@@ -16,15 +16,14 @@ from pydantic import ValidationError
 from rm_gallery.core.data.schema import (
     DataOutput,
     DataSample,
-    IssueStatus,
     Reward,
-    RewardDimensionWithScore,
     RewardIssue,
     Step,
 )
 from rm_gallery.core.engine.context import LIMIT_SHARE, current_deadline
-from rm_gallery.core.engine.folder import Again, RunFolder
+from rm_gallery.core.engine.folder import RunFolder
 from rm_gallery.core.model.message import MessageRole
+from rm_gallery.core.reward.founding import no_reward, write
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.score import (
     NOT_BEGUN,
@@ -42,7 +41,7 @@ from rm_gallery.core.utils.models import build, copy_with, remake
 
 if TYPE_CHECKING:
     from rm_gallery.core.engine.options import RunOptions
-    from rm_gallery.core.reward.abstract import AbstractReward, KeptPart
+    from rm_gallery.core.reward.abstract import AbstractReward
 
 # -- written to outputs ----------------------------------------------------------------------------
 
@@ -63,109 +62,6 @@ def writable_copy(sample: DataSample) -> DataSample:
     fields = sample.__dict__.copy()
     fields["output"] = outputs
     return remake(sample, fields)
-
-
-def write(
-    step: Step,
-    reward: AbstractReward,
-    details: list[RewardDimensionWithScore],
-    issue: RewardIssue | None = None,
-    extra: dict[str, Any] | None = None,
-) -> None:
-    """Set what `reward` says about one answer or step, replacing what it said before.
-
-    It goes under the reward's name, or under `name#hash` where a reward of that name with other
-    settings has written.
-    """
-    before = step.reward
-    key = reward.key_in(before) if before.sources else reward.name
-    for position, detail in enumerate(details):
-        if detail.source is None:
-            detail.__dict__["source"] = key  # fresh from the reward: no copy is needed
-        elif detail.source != key:
-            details[position] = copy_with(detail, source=key)
-    issues = [] if issue is None else [issue if issue.name == key else copy_with(issue, name=key)]
-    extra_data, sources = {key: extra} if extra else {}, {key: reward.settings_hash}
-    if before.sources or before.details or before.issues or before.extra_data:
-        details = [detail for detail in before.details if detail.source != key] + details
-        issues = [known for known in before.issues if known.name != key] + issues
-        others = {name: value for name, value in before.extra_data.items() if name != key}
-        extra_data, sources = {**others, **extra_data}, {**before.sources, **sources}
-    scores = [detail.score for detail in details]
-    score = scores[0] if len(scores) == 1 else sum(scores) / len(scores) if scores else None
-    step.__dict__["reward"] = build(
-        Reward,
-        {
-            "score": score,
-            "details": details,
-            "issues": issues,
-            "extra_data": extra_data,
-            "sources": sources,
-        },
-    )
-
-
-def no_reward() -> dict[str, Any]:
-    """Fields of a `Reward` nobody has written to."""
-    return {"score": None, "details": [], "issues": [], "extra_data": {}, "sources": {}}
-
-
-def issue_of(source: str, outcome: Score[Any]) -> RewardIssue:
-    """The record of an outcome that is not scored."""
-    status: IssueStatus = "unscored" if outcome.status == "unscored" else "failed"
-    return RewardIssue(
-        name=source,
-        status=status,
-        reason=outcome.code or "error",
-        message=outcome.reason,
-        cause=outcome.cause,
-    )
-
-
-def write_missing(reward: AbstractReward, step: Step, score: Score[Any]) -> None:
-    """Write to an answer or step why it has no score."""
-    write(step, reward, [], issue_of(reward.name, score))
-
-
-def write_score(reward: AbstractReward, step: Step, score: Score[Any]) -> None:
-    """Write a score that was `checked` to its answer or step, or the reason why there is none.
-
-    What the answer itself made impossible to judge has the worst score: no text gains by being
-    impossible to judge.
-    """
-    if score.value is None:
-        return _write_no_value(reward, step, score)
-    beside = {**score.components, **score.extra} if score.components or score.extra else {}
-    before, own = step.reward, reward.name
-    if before.sources or before.details or before.issues or before.extra_data or score.details:
-        details = [_detail(own, *each) for each in score.dimensions(own)]
-        return write(step, reward, details, None, beside)
-    # most rewards give one number to an answer that nobody has written to
-    step.__dict__["reward"] = build(
-        Reward,
-        {
-            "score": score.value,
-            "details": [_detail(own, own, score.value, score.reason or None)],
-            "issues": [],
-            "extra_data": {own: beside} if beside else {},
-            "sources": {own: reward.settings_hash},
-        },
-    )
-    return None
-
-
-def _detail(source: str, name: str, score: float, reason: str | None) -> RewardDimensionWithScore:
-    fields = {"name": name, "reason": reason, "source": source, "score": score}
-    return build(RewardDimensionWithScore, fields)
-
-
-def _write_no_value(reward: AbstractReward, step: Step, score: Score[Any]) -> None:
-    extra = {**score.components, **score.extra}
-    worst = reward.worst_score if score.cause == "answer" else None
-    if worst is None:
-        return write(step, reward, [], issue_of(reward.name, score), extra)
-    extra |= {"caused_by": "answer", "reason": score.code}
-    return write_score(reward, step, Score(worst, score.reason, extra=extra))
 
 
 def said_of(reward: AbstractReward, output: DataOutput) -> Score[float]:
@@ -205,7 +101,7 @@ def _own_issues(reward: AbstractReward, written: Any) -> list[RewardIssue]:
 # -- kept in a run's folder ------------------------------------------------------------------------
 
 
-_Kept = tuple[list[RewardDimensionWithScore], RewardIssue | None, dict[str, Any] | None]
+_Kept = tuple[Reward, RewardIssue | None, dict[str, Any] | None]
 
 
 class RewardFolder(RunFolder):
@@ -232,16 +128,13 @@ class RewardFolder(RunFolder):
         Raises ConfigError when the judge would be asked something else now.
         """
         kept = self.known(sample)
-        for step, (details, issue, extra) in kept or ():
-            write(step, self._reward, details, issue, extra)
+        for step, (written, issue, extra) in kept or ():
+            write(step, self._reward, written.details, issue, extra)
         return kept is not None
 
     def asking(self, data: DataSample, record: Mapping[str, Any]) -> Iterator[Callable[[], Any]]:
         """What asks the judges that were asked when the record was made."""
-        parts = [(one.reward, shown) for one, shown in self.parts_of(data, record)] or [
-            (self._reward, data)
-        ]
-        for reward, shown in parts:
+        for reward, shown in [*self.parts_of(data, record)] or [(self._reward, data)]:
             if asks_a_model(reward) and reward.is_async() and not reward.made_of_parts:
                 evaluate = reward._evaluate  # type: ignore[attr-defined]  # checked when the reward was built
                 yield from (
@@ -250,16 +143,16 @@ class RewardFolder(RunFolder):
 
     def parts_of(
         self, sample: DataSample, record: Mapping[str, Any]
-    ) -> Iterator[tuple[KeptPart, DataSample]]:
-        """What a record keeps of the parts of a composition, and to each the sample with the
-        outputs that reached it.
+    ) -> Iterator[tuple[AbstractReward, DataSample]]:
+        """The parts of a composition that a record tells of, and to each the sample with the outputs
+        that reached it.
         """
         extras, at = {}, 0
         for number, output in enumerate(sample.output):
             extras[number] = ((record["rewards"][at] or {}).get("extra_data") or {}).get("")
             at += 1 + len(output.steps or ())
-        for part in self._reward.kept_parts(extras):
-            yield part, copy_with(sample, output=[sample.output[number] for number in part.scores])
+        for part, places in self._reward.kept_parts(extras):
+            yield part, copy_with(sample, output=[sample.output[number] for number in places])
 
     def unscored(self, data: DataSample) -> DataSample:
         """A copy that results can be written to."""
@@ -307,47 +200,6 @@ class RewardFolder(RunFolder):
         return by_answer
 
 
-class PartAgain(Again):
-    """Stands in for a run folder while a part of a composition scores finished samples once more,
-    and holds what it gives against what was kept of it: the composition as a whole has no score
-    where a judge would have to be asked.
-    """
-
-    def __init__(
-        self, folder: RewardFolder, records: Iterable[dict[str, Any]], kept: Iterable[KeptPart]
-    ) -> None:
-        """Compare with what `records` of `folder`, in the order of the samples, kept of a part."""
-        super().__init__(folder, records)
-        self._parts = iter(kept)
-        self._part: dict[int, KeptPart] = {}
-        self._by_parts = False  # it is one
-
-    def restore(self, data: Any) -> Any:
-        """Nothing, as for the whole."""
-        super().restore(data)
-        self._part[id(data)] = next(self._parts)
-
-    def scores(
-        self, data: DataSample, record: dict[str, Any]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """By answer, the score of the part that was kept, and the one that it gives now."""
-        part, whole = self._part.pop(id(data)), self._folder.scores_in(record)
-        before: dict[str, Any] = {}
-        now: dict[str, Any] = {}
-        for (number, score), output in zip(part.scores.items(), data.output, strict=True):
-            place, outcome = f"'{part.name}' of answer {number + 1}", said_of(part.reward, output)
-            if score is not None or (record.get("status") == "unscored" and whole):
-                before[place] = NO_SCORE if score is None else score
-            if outcome.value is not None:
-                now[place] = part.reported(outcome.value)
-            elif about_code(outcome.status, outcome.code or "", outcome.cause):
-                now[place] = NO_SCORE
-        return before, now
-
-
-NO_SCORE = "no score"
-
-
 def all_said(reward: AbstractReward, sample: DataSample) -> dict[str, Any]:
     """What a reward said of each answer and step of a sample, as JSON types."""
     return {"rewards": [_own(reward, step.reward) for step in _places(sample)]}
@@ -376,7 +228,7 @@ def _read_record(
         issue = written.issues[0] if written.issues else None
         if issue is None and not written.details:
             return None
-        kept.append((step, (written.details, issue, written.extra_data.get(""))))
+        kept.append((step, (written, issue, written.extra_data.get(""))))
     return kept if kept or not places else None
 
 

@@ -8,6 +8,7 @@ import inspect
 import os
 import re
 import sys
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -78,8 +79,8 @@ class Registry(Generic[K]):
     _as_class: Callable[[str, Any], type[K]]
     _hint: str = ""
     _further: Callable[[], Mapping[str, str]] = dict
-    _classes: dict[str, type[K]] = field(default_factory=dict)
-    _lazy: dict[str, Held[K]] | None = None
+    _classes: dict[str, Any] = field(default_factory=dict)
+    _lazy: dict[str, Any] | None = None
 
     @overload
     def register(self, name: str, *, replace: bool = False) -> Callable[[C], C]: ...
@@ -100,7 +101,7 @@ class Registry(Generic[K]):
         if not isinstance(name, str) or not name:
             raise ConfigError(f"A {self._what}'s name is a non-empty string; found {name!r}.")
         kind = self._as_class(name, given)
-        held = self._classes.get(name) or self._lazy_names().get(name)
+        held = self._names.get(name)
         if held is not None and not replace and not self._same(name, held, kind):
             taken = held if isinstance(held, str) else f"{held.__module__}.{held.__qualname__}"
             if kind.__module__.startswith(READY_MADE) and not taken.startswith(READY_MADE):
@@ -112,7 +113,7 @@ class Registry(Generic[K]):
         self._classes[name] = kind
         return given
 
-    def _same(self, name: str, held: Held[K], kind: type[K]) -> bool:
+    def _same(self, name: str, held: Any, kind: type[K]) -> bool:
         """Whether a class is the one that is there, defined once more: of the same name in the same
         file, or in the same session of Python.
         """
@@ -124,7 +125,7 @@ class Registry(Generic[K]):
             if declared != kind.__qualname__:
                 return False
             # a file of the package that declares it, run as a script
-            held = self._as_class(name, imported(held, f"{self._what} '{name}'"))
+            held = self._class_of(name, held)
         return _written(held) == _written(kind)
 
     def get(self, name: str) -> type[K]:
@@ -160,7 +161,7 @@ class Registry(Generic[K]):
 
     def __contains__(self, name: str) -> bool:
         """Whether a name, or a prefix with its colon, is registered as it stands."""
-        return name in self._classes or name in self._lazy_names()
+        return name in self._names
 
     def _unknown(self, name: str) -> str:
         """The message for a name that is not known, with the nearest that are."""
@@ -169,7 +170,7 @@ class Registry(Generic[K]):
         if weight := weight_behind(name):
             return weight
         if colon and scheme not in self:
-            prefixes = {*self._lazy_names(), *self._classes}.difference(known)
+            prefixes = self._names.keys() - known
             return unknown_name(f"prefix of {self._what}s", f"{scheme}:", prefixes, hint)
         if name.endswith((".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx")):
             hint = f"{name!r} looks like a file of data: the {self._what} comes first, the data after it."
@@ -177,12 +178,19 @@ class Registry(Generic[K]):
             known += [full for each, full in self._further().items() if each not in self]
         return unknown_name(self._what, name, known, hint)
 
-    def _find(self, name: str) -> type[K] | None:
-        if name not in self._classes and (entry := self._lazy_names().get(name)):
-            given = imported(entry, f"{self._what} '{name}'") if isinstance(entry, str) else entry
-            known = name.endswith(":") and inspect.isfunction(given)
-            self._classes.setdefault(name, given if known else self._as_class(name, given))
+    def _find(self, name: str) -> Any:
+        if name not in self._classes and (held := self._names.get(name)):
+            self._classes.setdefault(name, self._class_of(name, held))
         return self._classes.get(name)
+
+    def _class_of(self, name: str, held: Any) -> Any:
+        """The class that is held, imported where it is not yet; behind a prefix a function as it
+        is.
+        """
+        if isinstance(held, str):
+            held = imported(held, f"{self._what} '{name}'")
+        is_reader = name.endswith(":") and inspect.isfunction(held)
+        return held if is_reader else self._as_class(name, held)
 
     def create(self, name: str, /, **params: Any) -> K:
         """Construct what is registered; an unknown constructor field is a ConfigError with the
@@ -193,14 +201,14 @@ class Registry(Generic[K]):
 
     def list(self) -> builtins.list[str]:
         """All registered names, sorted."""
-        return sorted(
-            name for name in {*self._lazy_names(), *self._classes} if not name.endswith(":")
-        )
+        return sorted(name for name in self._names if not name.endswith(":"))
 
-    def _lazy_names(self) -> dict[str, Held[K]]:
+    @property
+    def _names(self) -> Mapping[str, Any]:
+        """What is held by each name: its class, or what is not imported yet."""
         if self._lazy is None:
             self._lazy = {**entries(f"{self._what}s"), **self._ready_made()}
-        return self._lazy
+        return ChainMap(self._classes, self._lazy)
 
 
 def _written(kind: type[Any]) -> tuple[str, str]:

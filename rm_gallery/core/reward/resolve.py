@@ -39,16 +39,14 @@ class Spelling(NamedTuple):
     """The reward where it is built, else the class that makes it."""
 
 
-def _is_environment(value: Any) -> bool:
-    return not isinstance(value, RewardFunction) and any(
-        callable(getattr(value, name, None)) for name in HOOKS
-    )
-
-
 SPELLINGS = {
     "reward": Spelling(lambda value: isinstance(value, BaseReward), lambda reward: reward.itself),
     "environment": Spelling(
-        _is_environment, lambda env: importlib.import_module(ENVIRONMENTS).class_of(env)
+        lambda value: (
+            any(callable(getattr(value, name, None)) for name in HOOKS)
+            and not isinstance(value, RewardFunction)
+        ),
+        lambda env: importlib.import_module(ENVIRONMENTS).class_of(env),
     ),
     "class": Spelling(
         lambda value: isinstance(value, type) and issubclass(value, BaseReward), lambda kind: kind

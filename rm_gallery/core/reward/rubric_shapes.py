@@ -10,18 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from rm_gallery.core.reward.rubric import (
-    Criterion,
-    Level,
-    Rubric,
-    even,
-    refused,
-)
+from rm_gallery.core.reward.rubric import Criterion, Level, Rubric, even, refused
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import read_file
 from rm_gallery.core.utils.models import check_known, unknown_name
@@ -56,6 +49,8 @@ HARBOR = {
     "required-pass": "required",
 }
 WORDS = {own: theirs for theirs, own in HARBOR.items()}
+SCORING = {"aggregate": "aggregation", "threshold": "threshold"}
+"""Harbor's words for the rules of a rubric."""
 TYPES = ("binary", "likert", "numeric", "rubric")
 TULU = ("persistent", "active", "static", "positive", "negative")
 """Types of the criteria of DR Tulu."""
@@ -64,13 +59,13 @@ TOO_LIKE = 0.8
 """A key that is as like a field as this, and holds what it could, is misspelt and no note."""
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """A format of rubrics.
 
     Attributes:
-        marks: keys of its first item by which a document is known to be in this format.
         text, points, name: the keys of what every criterion has.
+        marks: keys of its first item by which a document is known to be in this format; the text's
+            unless others are named.
         holds: other fields of a Criterion that the format has a word for.
         read: what an item says beyond text, points and name, as fields of a Criterion; it takes the
             keys it reads.
@@ -82,23 +77,18 @@ class Shape:
         fits: what its items have to be besides.
     """
 
-    marks: Sequence[str]
     text: str
     points: str = "weight"
     name: str = "title"
+    marks: Sequence[str] = ()
     holds: Sequence[str] = ()
     read: Callable[[Fields], Fields] = lambda item: {}
     write: Callable[[Criterion], Fields] = lambda one: {}
-    same: Item = field(default_factory=dict)
+    same: Item = {}
     called: str = ""
     signed: bool = True
-    rubric: Item = field(default_factory=dict)
+    rubric: Item = {}
     fits: Callable[[Sequence[Item]], bool] = lambda items: True
-
-    def takes(self, items: Sequence[Item]) -> bool:
-        """Whether these items are in this format."""
-        first = items[0] if items else {}
-        return all(key in first for key in self.marks) and self.fits(items)
 
 
 # -- items -----------------------------------------------------------------------------------------
@@ -175,16 +165,19 @@ def _not_misspelt(names: Sequence[str], known: Collection[str], problem: str) ->
             raise ConfigError(problem.format(name, near[0]))
 
 
-def _of_one_point(item: Item) -> bool:
-    weight, kind = item.get("weight", 1), item.get("type")
-    return weight == -1 or weight == 1 and kind in TULU
+def _of_one_point(items: Sequence[Item]) -> bool:
+    return any(
+        "description" in item
+        and item.get("weight", 1) in ((-1, 1) if item.get("type") in TULU else (-1,))
+        for item in items
+    )
 
 
 SHAPES: dict[str, Shape] = {
     "paperbench": Shape(
-        ["sub_tasks"],
         "requirements",
         name="id",
+        marks=["sub_tasks"],
         holds=["parts"],
         read=lambda item: {
             "parts": _criteria("paperbench", item.pop("sub_tasks", None) or [], "parts.")
@@ -193,23 +186,21 @@ SHAPES: dict[str, Shape] = {
         signed=False,
     ),
     "harbor": Shape(
-        ["type"],
         "description",
         name="name",
+        marks=["type"],
         holds=["levels", "scale", "negate", "optional"],
         read=_typed,
         write=_to_typed,
         fits=lambda items: items[0]["type"] in TYPES,
     ),
     "tinker": Shape(
-        ["rubric_str"],
         "rubric_str",
         points="",
         same={"scale": (0.0, 1.0)},
         called="a number from 0 to 1",
     ),
     "rlcf": Shape(
-        ["question"],
         "question",
         holds=["not_applicable"],
         read=lambda item: {"not_applicable": True},
@@ -218,16 +209,15 @@ SHAPES: dict[str, Shape] = {
         signed=False,
     ),
     "verifiers": Shape(
-        ["choices"],
         "text",
         name="name",
+        marks=["choices"],
         holds=["levels"],
         read=lambda item: {"levels": even(item.pop("choices", None) or [])},
         write=lambda one: {"choices": [level.label for level in one.levels] or ["no", "yes"]},
         signed=False,
     ),
     "autorubric": Shape(
-        ["requirement"],
         "requirement",
         name="name",
         holds=["levels", "not_applicable"],
@@ -236,26 +226,25 @@ SHAPES: dict[str, Shape] = {
         rubric={"faults_alone": "deducted"},
     ),
     "dr_tulu": Shape(
-        ["description"],
         "description",
         same={"levels": [Level(**one) for one in even(range(3))]},
         called="the grades 0, 1 and 2",
         rubric={"least": 1.0, "clip": False},
-        fits=lambda items: any("description" in item and _of_one_point(item) for item in items),
+        fits=_of_one_point,
     ),
-    "rar": Shape(["description"], "description", read=_category, signed=False),
+    "rar": Shape("description", read=_category, signed=False),
     "healthbench": Shape(
-        ["criterion", "points"],
         "criterion",
         "points",
+        marks=["criterion", "points"],
         holds=["tags"],
         read=lambda item: {"tags": list(item.pop("tags", None) or [])},
         write=lambda one: {"tags": one.tags},
         rubric={"clip": False},
     ),
-    "plain": Shape([], "text", "points", "name", read=_own),
+    "plain": Shape("text", "points", "name", read=_own),
 }
-"""Each format by its name; the first that fits a document is its own."""
+"""Each format by its name; the first that fits a document is its own, plain where none does."""
 
 
 # -- documents -------------------------------------------------------------------------------------
@@ -281,7 +270,7 @@ def read_rubric(value: Any, shape: str | None = None, language: str = "en") -> R
         rubric = read_rubric(value["criteria"])  # one of ours that was dumped
         return _made({**dict(rubric), **value, "criteria": rubric.criteria})
     items, about = _items(value)
-    kind = shape or next(name for name, known in SHAPES.items() if known.takes(items))
+    kind = shape or _kind_of(items)
     if kind == "rar" and SHAPES["dr_tulu"].fits(items):
         kind = "dr_tulu"
     known = _shape_named(kind)
@@ -290,6 +279,13 @@ def read_rubric(value: Any, shape: str | None = None, language: str = "en") -> R
         _not_misspelt(others, RULE, "There is no field '{}' of a rubric. Did you mean {}?")
     criteria = _criteria(kind, items)
     return _made({**known.rubric, **_rule(about), "criteria": criteria, "shape": kind})
+
+
+def _kind_of(items: Sequence[Item]) -> str:
+    for kind, known in SHAPES.items():
+        if items and items[0].keys() >= {*(known.marks or [known.text])} and known.fits(items):
+            return kind
+    return "plain"
 
 
 def rubric_of_setting(value: Any) -> Rubric:
@@ -324,12 +320,11 @@ def write_rubric(rubric: Rubric, shape: str | None = None) -> Any:
                 "harbor takes negative weights with the aggregation weighted-sum alone; set "
                 "aggregate='sum'."
             )
-        scoring: Fields = {}
-        if fields.get("aggregate") in WORDS:
-            scoring["aggregation"] = WORDS[fields.pop("aggregate")]
-        if "threshold" in fields and "aggregate" not in fields:
-            scoring["threshold"] = fields.pop("threshold")
-        items = {**rubric.notes, "criterion": items, **({"scoring": scoring} if scoring else {})}
+        items = {**rubric.notes, "criterion": items}
+        if rubric.aggregate in WORDS:
+            said = {name: fields.pop(name) for name in RULE if name in fields}
+            scoring = {SCORING[name]: WORDS.get(own, own) for name, own in said.items()}
+            items |= {"scoring": scoring} if scoring else {}
     if fields:
         rest = ", ".join(f"{name}={item}" for name, item in sorted(fields.items()))
         raise ConfigError(
@@ -437,14 +432,10 @@ def _criterion(item: Item, known: Shape, where: str) -> Criterion:
         with refused(f"Criterion {where}: "):
             fields = {**known.read(rest), **known.same}
             for name, keys in KEYS.items():
-                mine = [
-                    key
-                    for key in (getattr(known, name), *keys)
-                    if isinstance(rest.get(key), str if name == "text" else object) and key in rest
-                ]
-                if mine and name not in fields:
-                    value = rest.pop(mine[0])
-                    fields[name] = str(value) if name == "name" else value
+                kind = str if name == "text" else object
+                for key in () if name in fields else (getattr(known, name), *keys):
+                    if key in rest and name not in fields and isinstance(rest[key], kind):
+                        fields[name] = str(rest.pop(key)) if name == "name" else rest.pop(key)
             if "text" not in fields:
                 raise ConfigError(f"it has no text; give it one of {', '.join(KEYS['text'])}.")
             for key, value in rest.items():

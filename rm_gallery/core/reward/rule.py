@@ -24,9 +24,9 @@ from pydantic.fields import FieldInfo
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.message import how_it_ended
-from rm_gallery.core.reward.founding import checked, is_plain, score_of_result
+from rm_gallery.core.reward.founding import checked, is_plain, score_of_result, write_score
 from rm_gallery.core.reward.kinds import BasePointWiseReward, conversation_text
-from rm_gallery.core.reward.outputs import writable_copy, write_score
+from rm_gallery.core.reward.outputs import writable_copy
 from rm_gallery.core.reward.registry import RewardRegistry, rule_class_name
 from rm_gallery.core.reward.schema import Example, RewardMeta
 from rm_gallery.core.score import Bounds, Detail, Score, checked_bounds, score_of_error

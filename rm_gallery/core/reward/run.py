@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import weakref
 from collections.abc import (
     AsyncGenerator,
     Callable,
@@ -23,31 +22,24 @@ from pydantic import ValidationError
 
 from rm_gallery.core.data.schema import DataSample, RewardIssue
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.batch import Batch, Parts, Run
+from rm_gallery.core.engine.batch import Batch, Parts
 from rm_gallery.core.engine.context import questions, stop_mark
-from rm_gallery.core.engine.engine import JobCost, LaneName, Plan, awaitable
+from rm_gallery.core.engine.engine import LaneName, Plan, awaitable
 from rm_gallery.core.engine.folder import Again
 from rm_gallery.core.engine.options import RunOptions as RunOptions
 from rm_gallery.core.engine.options import chosen_options
 from rm_gallery.core.engine.progress import Progress
 from rm_gallery.core.engine.ray import RayPlan
-from rm_gallery.core.engine.single import SingleRun, run_single
-from rm_gallery.core.reward.abstract import AbstractReward, KeptPart, current_job
+from rm_gallery.core.engine.single import run_single
+from rm_gallery.core.reward.abstract import AbstractReward, current_job
 from rm_gallery.core.reward.blame import SecondLook
-from rm_gallery.core.reward.outputs import (
-    PartAgain,
-    RewardFolder,
-    issue_of,
-    killable,
-    writable_copy,
-    write,
-)
+from rm_gallery.core.reward.founding import issue_of, write
+from rm_gallery.core.reward.outputs import RewardFolder, killable, writable_copy
 from rm_gallery.core.score import Score, is_run_level, score_of_error
 from rm_gallery.core.utils.errors import DataError, Inapplicable
 
 Samples = Iterable[DataSample | dict[str, Any]]
 HOOKS = ("_evaluate", "_before_evaluate", "_after_evaluate")
-_costs: weakref.WeakKeyDictionary[type, JobCost] = weakref.WeakKeyDictionary()
 
 
 _PLAIN = RunOptions()
@@ -136,19 +128,6 @@ class RewardBatch(Batch[DataSample]):
 
     def _made_again(self) -> dict[str, Any]:
         return {"reward": self._reward, "samples": [], "hooks": self._hooks}
-
-    def _score_again(self, taken: list[tuple[Any, dict[str, Any]]], options: RunOptions) -> None:
-        """And each part of a composition by itself."""
-        super()._score_again(taken, options)
-        by_name: dict[str, list[tuple[KeptPart, DataSample, dict[str, Any]]]] = {}
-        for sample, record in taken:
-            for part, shown in self._folder.parts_of(sample, record):
-                by_name.setdefault(part.name, []).append((part, shown, record))
-        for name, each in by_name.items():
-            parts, samples, records = zip(*each, strict=True)
-            batch = RewardBatch(parts[0].reward, samples, options, self._hooks)
-            going = batch._run_plan(samples, PartAgain(self._folder, records, parts), batch.options)
-            library_loop.drive(Run(*going, label=name, lane=batch.lane).all())
 
     def _run_plan(
         self, items: Samples, folder: RewardFolder | Again | None, options: RunOptions
@@ -265,21 +244,6 @@ def _plain_call(
     return sample, chosen, values, chosen == own and not in_a_run
 
 
-def single_run(kind: type, max_workers: int, deadline: float | None, lane: LaneName) -> SingleRun:
-    """How one judgement by itself is run; what those of its kind took so far goes by the class."""
-    cost = _costs.get(kind)
-    if cost is None:
-        cost = _costs.setdefault(kind, JobCost())
-    return {"max_workers": max_workers, "deadline": deadline, "lane": lane, "cost": cost}
-
-
-def _single_parts(reward: AbstractReward) -> SingleRun:
-    workers = max(reward.max_workers, reward.least_workers)
-    return single_run(
-        type(reward), workers, None if reward.cpu_bound else reward.deadline, lane_of(reward)
-    )
-
-
 async def run_one(
     reward: AbstractReward,
     sample: DataSample | dict[str, Any],
@@ -292,17 +256,24 @@ async def run_one(
     if not plain:
         return (await run_list(reward, [sample], chosen, values))[0]
     reward.check()
-    driven = library_loop.is_driven()
-    scored: DataSample
-    if driven and not values and (score := reward.inline_score()) is not None:
+    if not values and library_loop.is_driven() and (score := reward.inline_score()) is not None:
         scored = score(sample)[0]
     else:
-        if driven:
-            library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate", "async_evaluate")
-        execute = executor(reward, values, reward.deadline)
-        scored = await run_single(plan_of(reward, sample), execute, **_single_parts(reward))
+        scored = await _run_alone(reward, sample, values)
     if chosen.blame == "probe":
         await look_again(reward, [scored], chosen, values)
+    return scored
+
+
+async def _run_alone(
+    reward: AbstractReward, sample: DataSample, hooks: dict[str, Any]
+) -> DataSample:
+    if library_loop.is_driven():
+        library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate", "async_evaluate")
+    execute, plan = executor(reward, hooks, reward.deadline), plan_of(reward, sample)
+    workers = max(reward.max_workers, reward.least_workers)
+    deadline, lane = None if reward.cpu_bound else reward.deadline, lane_of(reward)
+    scored: DataSample = await run_single(plan, execute, type(reward), workers, deadline, lane)
     return scored
 
 

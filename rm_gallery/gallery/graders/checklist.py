@@ -4,7 +4,6 @@ rubric.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from pydantic import Field, create_model, field_validator, model_validator
 from rm_gallery.core.graders.llm import LLMGrader, score_reply, shown, usage_of
 from rm_gallery.core.model.decisions import NO, YES
 from rm_gallery.core.model.message import ChatResponse, Decision
-from rm_gallery.core.reward.asking import parsed, repeat_index
+from rm_gallery.core.reward.asking import parsed, side_by_side
 from rm_gallery.core.reward.channel import LEVELS
 from rm_gallery.core.reward.registry import class_for
 from rm_gallery.core.reward.rubric import LIKERT, Criterion, Rubric, likert
@@ -225,18 +224,16 @@ class ChecklistGrader(LLMGrader):
             raise Unscored(f"{self.name}: no criterion has points above 0.", reason="no_criteria")
         if rubric.aggregate == "implicit":
             return await self._whole({**fields, "criteria": rubric})
-        leaves, usage, repeat = rubric.leaves(), Counter[str](), repeat_index.get() * 1024
+        leaves, usage = rubric.leaves(), Counter[str]()
         size = self.max_criteria or len(leaves)
+        parts = [leaves[at : at + size] for at in range(0, len(leaves), size)]
         asked = [
-            self._batch(
-                fields, leaves[at : at + size], repeat + sample, self.repair_attempts, usage
-            )
+            (sample, partial(self._batch, fields, part, self.repair_attempts, usage))
             for sample in range(self.samples)
-            for at in range(0, len(leaves), size)
+            for part in parts
         ]
-        # all end before one raises: what is in flight is paid for, and belongs into the cache
         answers, reasons = list[Any](), list[str]()
-        for one in await asyncio.gather(*asked, return_exceptions=True):
+        for one in await side_by_side(asked):
             if isinstance(one, BaseException):
                 raise one
             answers += one[0]
@@ -268,7 +265,7 @@ class ChecklistGrader(LLMGrader):
         return Score(
             scored.clipped if cut else scored.raw,
             # of the first sample
-            "\n".join(dict.fromkeys(filter(None, reasons[: len(asked) // self.samples]))),
+            "\n".join(dict.fromkeys(filter(None, reasons[: len(parts)]))),
             extra=metadata,
             usage=dict(usage),
         )
@@ -287,14 +284,12 @@ class ChecklistGrader(LLMGrader):
         self,
         fields: Mapping[str, Any],
         criteria: Sequence[Criterion],
-        repeat: int,
         attempts: int,
         usage: Counter[str],
     ) -> tuple[list[Any], str]:
         """What one sample says of some criteria, and why; those that a reply leaves out are asked
         for alone, which counts among the repair `attempts`.
         """
-        repeat_index.set(repeat)  # the context is this task's own
         template, replies = _reply(tuple(map(_kind, criteria))), 0
         about = {
             f"c{number}": criterion_line(one, WORDS[self.language])
@@ -321,7 +316,7 @@ class ChecklistGrader(LLMGrader):
         )
         if left := [place for place, answer in enumerate(said) if answer is None]:
             alone = [criteria[place] for place in left]
-            rest, more = await self._batch(fields, alone, repeat, attempts - replies, usage)
+            rest, more = await self._batch(fields, alone, attempts - replies, usage)
             for place, answer in zip(left, rest, strict=True):
                 said[place] = answer
             why = why or more

@@ -16,7 +16,7 @@ from rm_gallery.core.data.schema import (
 from rm_gallery.core.model.message import TEXT_PARTS, ChatMessage, MessageRole
 from rm_gallery.core.reward.abstract import Job
 from rm_gallery.core.reward.base import BaseStepWiseReward
-from rm_gallery.core.reward.outputs import write_missing, write_score
+from rm_gallery.core.reward.founding import write_missing, write_score
 from rm_gallery.core.reward.schema import Example, sample_of
 from rm_gallery.core.score import Bounds, Score, unscored
 from rm_gallery.core.text.canonical import without_turn_end
