@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -11,12 +12,15 @@ from typing import Any, NoReturn
 
 import pytest
 
+from rm_gallery import ConfigError
 from rm_gallery.core.engine import engine
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.batch import Run
 from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.engine import (
     Clock,
+    JobCost,
     Lane,
     LoopLane,
     Plan,
@@ -325,3 +329,286 @@ def test_threads_go_on_when_the_event_loop_is_shut_down() -> None:
     library_loop.shutdown()
     thread.join(10.0)
     assert results == [[0.05]] * 8
+
+
+def test_a_unit_that_is_over_before_its_feeder_goes_on_is_told_once() -> None:
+    """It was drawn beside one of an earlier run, and had its jobs done while that was handed over:
+    who fed it took it for one of those too, and told it twice.
+    """
+    results, holds, done = list[int](), threading.Event(), threading.Event()
+
+    def deliver(found: list[tuple[int, Any]]) -> None:
+        for number, _ in found:
+            results.append(number)
+            if number == 1:  # what its folder knows; the worker gets ahead of its feeder
+                holds.set()
+                assert done.wait(10.0)
+            elif number == 2:
+                done.set()
+
+    def known() -> Plan:
+        yield from ()
+        return "known"
+
+    def wait(job: str) -> str:
+        assert holds.wait(10.0)
+        return job
+
+    lane = ThreadLane(1, 0.0)
+    work = Work(wait, RunControl(), deliver, lambda error: None)
+    lane.feed([Unit(work, 0, plan("a"))])
+    lane.feed([Unit(work, 1, known()), Unit(work, 2, plan("b"))])
+    assert results == [1, 0, 2]
+
+
+def test_the_clock_hears_of_who_is_due_before_those_it_waits_for() -> None:
+    """Else a deadline is seen a beat late, when another lane is looked at."""
+
+    class Lane(ThreadLane):
+        def look(self, late: float = 0.0) -> None:
+            looked[self].set()
+
+    clock, far, near = Clock(), Lane(1), Lane(1)
+    looked = {far: threading.Event(), near: threading.Event()}
+    clock.look_at(far, time.monotonic() + 60.0)
+    time.sleep(0.05)  # until it waits for that
+    clock.look_at(near, time.monotonic())
+    try:
+        assert looked[near].wait(10.0) and not looked[far].is_set()
+    finally:
+        clock.look_at(far, 0.0)
+    assert looked[far].wait(10.0)
+
+
+@pytest.mark.parametrize("lane", [LoopLane, ThreadLane])
+def test_what_hangs_is_given_up_also_in_a_lane_that_was_idle(
+    lane: type[Lane], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for often in ("ABANDON_SECONDS", "BEAT_SECONDS"):
+        monkeypatch.setattr(f"rm_gallery.core.engine.engine.{often}", 0.05)
+    results, told, awake = dict[int, Any](), threading.Semaphore(0), threading.Event()
+
+    def deliver(found: list[Any]) -> None:
+        results.update(found)
+        told.release()
+
+    def hang(job: str) -> Any:
+        return asyncio.sleep(60.0) if lane is LoopLane else awake.wait(60.0)
+
+    made = lane(1)
+    work = Work(hang, RunControl(), deliver, lambda error: None, deadline=0.05)
+    try:
+        for number in range(2):
+            made.feed([Unit(work, number, plan("hangs"))])
+            assert told.acquire(timeout=5.0)
+            time.sleep(0.3)  # until nobody is looked at any more
+    finally:
+        awake.set()
+    assert results == {0: ["deadline"], 1: ["deadline"]}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="tasks count how often they are cancelled")
+def test_the_job_after_a_late_one_is_not_taken_for_cancelled() -> None:
+    """A `TaskGroup` in it would end in CancelledError instead of the error of its task."""
+    results, over = dict[int, Any](), threading.Event()
+
+    async def count(seconds: float) -> int:
+        await asyncio.sleep(seconds)
+        task = asyncio.current_task()
+        assert task is not None
+        return task.cancelling() if sys.version_info >= (3, 11) else 0
+
+    def deliver(found: list[Any]) -> None:
+        results.update(found)
+        if len(results) == 2:
+            over.set()
+
+    work = Work(count, RunControl(), deliver, lambda error: None, deadline=0.2)
+    LoopLane(1).feed([Unit(work, 0, plan(60.0)), Unit(work, 1, plan(0.0))])
+    assert over.wait(10.0)
+    assert results == {0: ["deadline"], 1: [0]}
+
+
+def test_what_is_done_when_a_lane_is_cancelled_is_handed_over() -> None:
+    """Results wait for company; a run that is interrupted then had them for nothing."""
+    results, begun = list[Any](), threading.Event()
+
+    async def last_hangs(job: str) -> str:
+        if job == "hangs":
+            begun.set()
+            await asyncio.sleep(60.0)
+        return job
+
+    lane = LoopLane(1, 60.0)
+    work = Work(last_hangs, RunControl(), results.extend, lambda error: None)
+    lane.feed([Unit(work, 0, plan("a")), Unit(work, 1, plan("hangs"))])
+    assert begun.wait(10.0)
+    lane.cancel(0.0)
+    assert results == [(0, ["a"])]
+
+
+@pytest.mark.parametrize("lane", [LoopLane, ThreadLane])
+def test_a_plan_does_not_go_on_with_what_was_cut_off(lane: type[Lane]) -> None:
+    """The folder of the run is closed by then, and a job that was cut off is no failed one."""
+    results, begun, awake = list[Any](), threading.Event(), threading.Event()
+    went_on = threading.Event()
+
+    async def wait() -> None:
+        await asyncio.sleep(60.0)
+
+    def hang(job: str) -> Any:
+        begun.set()
+        return wait() if lane is LoopLane else awake.wait(10.0)
+
+    def watched() -> Plan:
+        yield ["a"]
+        went_on.set()
+        return "told"
+
+    control, made = RunControl(), lane(1)
+    made.feed([Unit(Work(hang, control, results.extend, lambda error: None), 0, watched())])
+    assert begun.wait(10.0)
+    made.cancel(0.0)
+    awake.set()
+    assert not went_on.wait(0.2) and results == [] and control.in_flight == 0
+
+
+def test_cheap_results_do_not_wait_for_a_job_that_takes_its_time() -> None:
+    """They are handed over together, and nobody knows that the next one is not cheap."""
+    results, both = list[int](), threading.Event()
+
+    def deliver(found: list[tuple[int, Any]]) -> None:
+        results.extend(number for number, _ in found)
+        if len(results) == 2:
+            both.set()
+
+    def last_waits(job: str) -> bool:
+        return job != "waits" or both.wait(20.0)
+
+    work = Work(last_waits, RunControl(), deliver, lambda error: None, cost=JobCost(1e-5))
+    lane = ThreadLane(1, 60.0)
+    lane.feed([Unit(work, number, plan(job)) for number, job in enumerate(["a", "b", "waits"])])
+    assert both.wait(10.0) and results[:2] == [0, 1]
+
+
+@pytest.mark.parametrize("lane", [LoopLane, ThreadLane])
+def test_a_deadline_is_seen_when_it_is_over_and_not_at_the_next_beat(
+    lane: type[Lane], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for beat in ("BEAT_SECONDS", "WATCH_SECONDS"):
+        monkeypatch.setattr(f"rm_gallery.core.engine.engine.{beat}", 60.0)
+    results, over, awake = list[Any](), threading.Event(), threading.Event()
+
+    def hang(job: str) -> Any:
+        return asyncio.sleep(60.0) if lane is LoopLane else awake.wait(60.0)
+
+    def deliver(found: list[Any]) -> None:
+        results.extend(found)
+        over.set()
+
+    work = Work(hang, RunControl(), deliver, lambda error: None, deadline=0.1)
+    try:
+        lane(1).feed([Unit(work, 0, plan("hangs"))])
+        assert over.wait(20.0)
+    finally:
+        awake.set()
+    assert results == [(0, ["deadline"])]
+
+
+@pytest.mark.parametrize("lane", [LoopLane, ThreadLane])
+def test_after_an_error_of_the_settings_no_job_of_that_work_is_begun(lane: type[Lane]) -> None:
+    """Others that share the lane go on."""
+    begun, errors, over = list[str](), list[str](), threading.Event()
+
+    def refuse(job: str) -> str:
+        begun.append(job)
+        raise ConfigError("mend this")
+
+    ending = Work(refuse, RunControl(), lambda found: None, lambda error: errors.append(str(error)))
+    other = Work(str.upper, RunControl(), lambda found: over.set(), lambda error: None)
+    made = lane(1)
+    made.feed([Unit(ending, number, plan("a", "b")) for number in range(3)])
+    made.feed([Unit(other, 0, plan("c"))])
+    assert over.wait(10.0)
+    assert begun == ["a"] and errors == ["mend this"]
+
+
+def test_what_a_coroutine_makes_of_being_cancelled_is_no_score() -> None:
+    """`except CancelledError: return 0.5` is a number that nobody gave."""
+    results, over = list[Any](), threading.Event()
+
+    async def made_up(job: str) -> float:
+        try:
+            await asyncio.sleep(60.0)
+        except asyncio.CancelledError:
+            return 0.5
+        return 1.0
+
+    def deliver(found: list[Any]) -> None:
+        results.extend(found)
+        over.set()
+
+    work = Work(made_up, RunControl(), deliver, lambda error: None, deadline=0.1)
+    LoopLane(1).feed([Unit(work, 0, plan("late"))])
+    assert over.wait(10.0) and results == [(0, ["deadline"])]
+
+
+def test_who_stops_waiting_for_one_judgement_has_no_more_of_it_begun() -> None:
+    """The threads are those of the process: they would go on with what nobody waits for."""
+    begun, first, awake = list[int](), threading.Event(), threading.Event()
+
+    def hang(job: int) -> None:
+        begun.append(job)
+        first.set()
+        awake.wait(20.0)
+
+    async def leave() -> int:
+        how: Any = {"max_workers": 1, "deadline": None, "lane": "threads", "kind": Clock}
+        going = asyncio.create_task(run_single(plan(*range(100)), hang, **how))
+        assert await asyncio.to_thread(first.wait, 10.0)
+        going.cancel()
+        await asyncio.wait([going])
+        await asyncio.sleep(0.3)  # until those that had their job are at it
+        return len(begun)
+
+    try:
+        known = asyncio.run(leave())
+    finally:
+        awake.set()
+    time.sleep(0.2)  # until those that were begun have ended
+    assert len(begun) == known < 100
+
+
+def test_cheap_jobs_go_on_beside_several_that_hang() -> None:
+    """One thread does what is over at once, and each that is held up gets another beside it."""
+    results, over = list[int](), threading.Event()
+
+    def deliver(found: list[tuple[int, Any]]) -> None:
+        results.extend(number for number, _ in found)
+        if len(results) == 3:
+            over.set()
+
+    def hang(job: str) -> bool:
+        return job != "hangs" or over.wait(20.0)
+
+    work = Work(hang, RunControl(), deliver, lambda error: None, cost=JobCost(1e-5))
+    jobs = ["hangs"] * 3 + ["a", "b", "c"]
+    ThreadLane(8).feed([Unit(work, number, plan(job)) for number, job in enumerate(jobs)])
+    assert over.wait(10.0) and results[:3] == [3, 4, 5]
+
+
+@pytest.mark.parametrize("lane", [LoopLane, ThreadLane])
+def test_what_comes_when_nobody_waits_for_the_sample_any_more_is_late(lane: type[Lane]) -> None:
+    outer, results, over = Deadline(60.0), list[Any](), threading.Event()
+
+    def leave(job: str) -> str:
+        outer.expire()
+        return job
+
+    def deliver(found: list[Any]) -> None:
+        results.extend(found)
+        over.set()
+
+    work = Work(leave, RunControl(), deliver, lambda error: None, outer=outer)
+    lane(1).feed([Unit(work, 0, plan("a", "b"))])
+    assert over.wait(10.0) and results == [(0, ["deadline", "deadline"])]

@@ -527,7 +527,7 @@ class GraderBatch(RewardBatch):
             return
         options = replace(self.options, budget=self._control.budget)
         for name, alone in self._alone.items():
-            rows = [(row, each) for row in results if (each := self._reward.answer_in(row, name))]
+            rows = [(row, each) for row in results if (each := alone.answer_in(row, name))]
             changed = await look_again(alone, [each for _, each in rows], options, {})
             for row, answer in rows:
                 if any(answer is one for one in changed):

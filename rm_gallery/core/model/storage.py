@@ -205,14 +205,8 @@ class ReplyCache:
         if -1 not in self._opened:  # replies are for the user's eyes only
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._opened[-1] = os.open(self.path, _APPENDS, 0o600)
-            if self.one_reply:  # nobody else writes from here on
-                self._read_to = os.fstat(self._opened[-1]).st_size
         if os.write(self._opened[-1], line) != len(line):
             raise OSError(28, "the disk is full")
-        if self.one_reply:
-            self._note(line[1:-1], self._read_to + 1)
-            self._read_to += len(line)
-            return self._read_to
         status = os.fstat(self._opened[-1])
         if not status.st_nlink:
             self._forget()
@@ -226,8 +220,6 @@ class ReplyCache:
         """Read what was added since, whoever wrote it; where the reply under a key may lie. `look` by
         the path in any case.
         """
-        if self.one_reply and -1 in self._opened:
-            return self._places.get(_name_of(key))
         try:
             # by its path once in a while: a look through folders costs more than all else of a miss
             now = time.monotonic()
