@@ -21,8 +21,8 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
-from rm_gallery.core.reward.compose import METRICS, TURNS
-from rm_gallery.core.reward.outputs import said_of
+from rm_gallery.core.reward.compose import TURNS
+from rm_gallery.core.reward.outputs import METRICS, said_of
 from rm_gallery.core.reward.resolve import resolve
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.turn_rewards import TurnRewards, turn_rewards_of

@@ -22,7 +22,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -230,8 +230,7 @@ class Unit:
         control = self.work.control
         if (why := control.why_stopped) is not None:
             return stopped(why, control.who_stopped)
-        asked = failed(NotAsked.reason, "A model would have to be asked.", NotAsked.cause)
-        return asked if control.offline else outcome
+        return _not_asked(outcome) if control.offline else outcome
 
     def call(self, i: int) -> Score[Any]:
         """Do a job here and now, on a thread that may block."""
@@ -260,6 +259,16 @@ class Unit:
                     break
                 scores = []
         return self.result
+
+
+def _not_asked(outcome: Score[Any]) -> Score[Any]:
+    """What a job gave below which a model would have been asked: no score, and what else was found
+    out of each output.
+    """
+    asked = failed(NotAsked.reason, "A model would have to be asked.", NotAsked.cause)
+    if not isinstance(outcome.value, list):
+        return asked
+    return replace(outcome, value=[replace(asked, extra=each.extra) for each in outcome.value])
 
 
 class Doubtful(NamedTuple):

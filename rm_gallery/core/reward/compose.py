@@ -17,7 +17,7 @@ from rm_gallery.core.engine.context import current_run
 from rm_gallery.core.reward.abstract import AbstractReward
 from rm_gallery.core.reward.judges import asks_a_model, lacking, resolved_judge
 from rm_gallery.core.reward.kinds import PerOutputReward
-from rm_gallery.core.reward.outputs import said_of
+from rm_gallery.core.reward.outputs import METRICS, PARTS, said_of
 from rm_gallery.core.reward.resolve import as_part
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.score import (
@@ -35,9 +35,8 @@ from rm_gallery.core.score import (
 from rm_gallery.core.utils.errors import ConfigError, ScoreError
 from rm_gallery.core.utils.models import Configured, copy_with, unknown_name
 
-METRICS, STAGES, PARTS, TURNS = "metrics", "stages", "parts", "turns"
-"""Keys of a composition's extra data: its parts' scores, what became of each stage, the parts' own
-extra data, and the reward of each turn.
+STAGES, TURNS = "stages", "turns"
+"""Further keys of a composition's extra data: what became of each stage, and the reward of each turn.
 """
 NEAR = 1e-9
 R = TypeVar("R")

@@ -179,9 +179,13 @@ class RewardFolder(RunFolder):
         return all_said(self._reward, data)
 
     def scores_in(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """By answer and step, its scores, or why it has none."""
+        """By answer and step, its scores, or why it has none; and the scores of its parts."""
         by_answer: dict[str, Any] = {}
         for number, reward in enumerate(record["rewards"]):
+            if reward and self._reward.made_of_parts:
+                noted = (reward.get("extra_data") or {}).get("") or {}
+                for name, score in _scores_of_parts(noted):
+                    by_answer[f"'{name}' of answer {number + 1}"] = score
             issues = reward.get("issues") or () if reward else ()
             # what a second look found is not what the code says of the answer
             found = reward and "caused_by" in ((reward.get("extra_data") or {}).get("") or {})
@@ -198,6 +202,19 @@ class RewardFolder(RunFolder):
                     f"no score ({issue['reason']})" for issue in issues
                 ]
         return by_answer
+
+
+METRICS, PARTS = "metrics", "parts"
+"""Keys of a composition's extra data: its parts' scores, and the parts' own extra data."""
+
+
+def _scores_of_parts(noted: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """The scores that a composition's extra data tell of, of parts at any depth."""
+    for name, said in (noted.get(METRICS) or {}).items():
+        if said["is_score_valid"]:
+            yield name, said["score"]
+        inner = (noted.get(PARTS) or {}).get(name) or {}
+        yield from ((f"{name}, {each}", score) for each, score in _scores_of_parts(inner))
 
 
 def all_said(reward: AbstractReward, sample: DataSample) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import within_deadline
 from rm_gallery.core.engine.pool import WorkerCrashed, get_pool
-from rm_gallery.core.reward.compose import METRICS
+from rm_gallery.core.reward.outputs import METRICS
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import RuleReward, known, shown
 from rm_gallery.core.reward.schema import Example, sample_of

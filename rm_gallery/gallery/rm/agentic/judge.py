@@ -31,9 +31,10 @@ from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.abstract import prompts_hash
 from rm_gallery.core.reward.asking import current_repeat, trace_call, usable_text
 from rm_gallery.core.reward.base import BaseTrajectoryReward
-from rm_gallery.core.reward.compose import METRICS, metric
+from rm_gallery.core.reward.compose import metric
 from rm_gallery.core.reward.judge import JUDGE, judge_of, required
 from rm_gallery.core.reward.kinds import conversation_text, turns_text
+from rm_gallery.core.reward.outputs import METRICS
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rubric import Rubric
 from rm_gallery.core.reward.rubric_shapes import read_rubric, rubric_of_setting
