@@ -84,9 +84,12 @@ class JobCost:
     seconds: float | None = None
 
     def learn(self, seconds: float) -> None:
-        """Take in what a job took on average."""
-        known = self.seconds
-        self.seconds = seconds if known is None else 0.7 * known + 0.3 * seconds
+        """Take in what a job took. One that waited for the interpreter seems a thousand times as
+        long: no single one says that all are.
+        """
+        known = max(self.seconds or 0.0, 1e-6)
+        most = seconds if self.seconds is None else min(seconds, 4 * known)
+        self.seconds = 0.7 * known + 0.3 * most
 
     @property
     def cheap(self) -> bool:
@@ -346,6 +349,8 @@ class Mailbox:
 class Worker:
     """A coroutine or a thread that takes one job after another, and the job it is at."""
 
+    mark: StopMark
+    """Of the job it is at, where that has no context of its own."""
     job: tuple[Unit, int] | None = None
     deadline: Deadline | None = None
     """Of the job it is at; None while it is at none, or at one without a deadline."""
@@ -577,7 +582,7 @@ class WorkerLane(Lane):
             if missing > 0 and self._due == math.inf:
                 self._look_at(time.monotonic() + self._beat())
             for _ in range(min(missing, len(self._pending))):
-                worker = Worker()
+                worker = Worker(StopMark(self._outer))
                 self._workers.add(worker)
                 self._start(worker)
 
@@ -601,20 +606,17 @@ class WorkerLane(Lane):
         """Take up a job in the current context: its score where it is not begun, else what hears of
         calls that it loses.
         """
-        outer = self._outer if unit.context is None else unit.context.get(stop_mark)
-        if (outcome := unit.not_begun(outer)) is not None:
+        mark = worker.mark if unit.context is None else StopMark(unit.context.get(stop_mark))
+        if (outcome := unit.not_begun(mark.outer)) is not None:
             return outcome
-        mark = StopMark(outer)
+        mark.noted = mark.declared = False
         stop_mark.set(mark)
         current_run.set(unit.work.control)
         with self._lock:
             unit.work.control.in_flight += 1
             worker.job, worker.since = (unit, i), time.monotonic()
             worker.deadline = deadline = unit.begin()
-            due = worker.since + self._beat()
-            if deadline is not None:
-                due = min(due, deadline.end + LATE_SECONDS)
-            if due < self._due:
+            if deadline is not None and (due := deadline.end + LATE_SECONDS) < self._due:
                 self._look_at(due)
         current_deadline.set(deadline)
         return mark
