@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sized
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from operator import length_hint
 from typing import Any, ClassVar, NamedTuple
 
@@ -518,9 +518,10 @@ class GraderBatch(RewardBatch):
 
     _reward: RowReward
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self._alone = {name: row_reward({name: plan}) for name, plan in self._reward.plans.items()}
+    @cached_property
+    def _alone(self) -> dict[str, RowReward]:
+        """A reward of each grader by itself."""
+        return {name: row_reward({name: plan}) for name, plan in self._reward.plans.items()}
 
     async def _look_once_more(self, results: Any) -> None:
         if self.options.blame != "probe":
