@@ -42,7 +42,9 @@ mean of the others, the worst score of the range, or a number.
 """
 _EARLIER_SPELLINGS = {"propagate": "none"}
 NOT_BEGUN = frozenset({"stopped", "budget"})
-"""Codes of jobs that the run did not get to: counted as stopped, and judged when it is continued."""
+"""Codes of jobs that the run did not get to, or not to their end: counted as stopped, and judged
+when it is continued.
+"""
 UNDECLARED = "undeclared_range"
 """Code of a score outside the default [0, 1] of a reward that declares no range; never the answer's
 fault.
@@ -155,7 +157,7 @@ def failed(code: str, reason: str, cause: Cause) -> Score[Any]:
 
 
 def stopped(reason: str, cause: Cause) -> Score[Any]:
-    """No value: the run stopped, for this reason, before it began the job."""
+    """No value: the run stopped, for this reason, before the job was over."""
     return failed("stopped", f"Not judged: the run stopped ({reason}).", cause)
 
 

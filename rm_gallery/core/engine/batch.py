@@ -104,7 +104,7 @@ class Run(Generic[R]):
         ordered: whether results come in the order of the plans, or as they finish.
         streaming: feed as plans are drawn, a few units ahead of the consumer, from a thread of its
             own; otherwise many at a time.
-        flush: called before results are handed on, to make durable what plans noted down.
+        flush: called before results are handed on, to make durable what their calls spent.
         ray: what judges on a cluster; None for this process.
     """
 
@@ -417,6 +417,7 @@ class Batch(Generic[R]):
         finally:
             spent = {**snapshot(control), "stopped": control.stopped}
             span.end({f"rm_gallery.{name}": value for name, value in spent.items()})
+            control.restoring = None
             if self._folder is not None:
                 self._folder.close(control)
 

@@ -53,7 +53,9 @@ class RunControl:
     retry: RetryPolicy | None = None
     fail_fast: FailFast | None = field(default_factory=FailFast)
     use_cache: bool | None = None
-    """None: on at temperature 0. False: neither read nor written."""
+    """Whether replies are read from the cache and kept there; None as the model says, else at
+    temperature 0.
+    """
     repeat: int = 0
     usage: Usage = field(default_factory=Usage)
     calls: int = 0
@@ -105,7 +107,7 @@ class RunControl:
     parent: RunControl | None = None
     """The run this one was started in."""
     calls_out: set[Any] = field(default_factory=set, repr=False)
-    """The calls that are waited for, of this run and those around it, each with `endpoint` and
+    """The calls that are waited for, of this run and all that it is one of, each with `endpoint` and
     `cut()`; for the library's event loop alone.
     """
     first_asked: dict[str, float] = field(default_factory=dict, repr=False)

@@ -122,8 +122,8 @@ class Deadline:
             return
         if not self._waiting:
             self._since = self._clock() if since is None else since
-        self._waiting += turns
-        if not self._waiting:
+        if not self._waiting + turns:  # before it goes on: it is read on other threads meanwhile
             self._end += self._clock() - self._since
+        self._waiting += turns
         for each in self._followers:
             each.wait(turns, since)

@@ -113,7 +113,7 @@ class Work:
     outer: Deadline | None = None
     """Of the sample this work is done for."""
     flush: Callable[[], None] | None = None
-    """Called before results are delivered, to make durable what plans noted down."""
+    """Called before results are delivered, to make durable what their calls spent."""
     cost: JobCost = field(default_factory=JobCost)
     count: Callable[[list[Score[Any]]], None] | None = None
     """Hears the scores of each unit."""
@@ -366,7 +366,7 @@ class Worker:
 class Lane:
     """What lanes share: they are fed units and deliver what is made of them.
 
-    One lane may serve the units of many works. All of it happens on the library's event loop.
+    One lane may serve the units of many works.
     """
 
     def __init__(self, max_workers: int, flush_after: float = FLUSH_SECONDS) -> None:
@@ -550,6 +550,7 @@ class WorkerLane(Lane):
 
     def __init__(self, max_workers: int, flush_after: float = FLUSH_SECONDS) -> None:
         super().__init__(max_workers, flush_after)
+        self._lock = threading.RLock()
         self._workers: set[Worker] = set()
         self._outer = stop_mark.get()
         self._context = contextvars.copy_context()
@@ -704,9 +705,12 @@ class LoopLane(WorkerLane):
 
     def look(self, late: float = 0.0) -> None:
         """Look who is late now, which was due so many seconds ago; from any thread."""
-        if not (self.is_alive and self._workers):
-            return
         now = time.monotonic()
+        with self._lock:
+            if not (self.is_alive and self._workers):
+                self._due = math.inf
+                return
+            self._look_at(now + BEAT_SECONDS)
         if self._asked is None:
             self._asked = now
             with suppress(RuntimeError):  # the loop is closed
@@ -714,7 +718,6 @@ class LoopLane(WorkerLane):
         elif late < BEAT_SECONDS / 4:  # else the machine is busy, and the loop waits for it as well
             self._stood += now - self._seen
         self._seen = now
-        self._look_at(now + BEAT_SECONDS)
 
     def _look_on_loop(self) -> None:
         """Look, and say so where the loop stood still meanwhile."""
@@ -806,7 +809,6 @@ class ThreadLane(WorkerLane):
         super().__init__(max_workers, flush_after)
         self._eager = eager
         """Whether jobs of unknown cost get all threads at once."""
-        self._lock = threading.RLock()
         self._flush_at = 0.0
 
     @property

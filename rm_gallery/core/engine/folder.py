@@ -416,7 +416,7 @@ class RunFolder(RunStore, ABC):
         Args:
             options: how the run goes; its `manifest` is laid over the other one.
             manifest: what makes another run of it.
-            reuse: the statuses of records that are looked at again.
+            reuse: the statuses of records that are taken over.
             what: what the records are, for people.
             asks: whether a judge is asked about some of them.
 
@@ -562,7 +562,7 @@ class RunFolder(RunStore, ABC):
 
     def keep(self, data: Any, missing: Collection[str], entry: Record, stopped: bool) -> None:
         """Write the record of a finished sample that was owed, by the statuses of what is `missing`
-        in it. One that `stopped` before anything was said of it leaves none.
+        in it. One of which a part `stopped` leaves none.
         """
         owed = self._owed.pop(id(data))
         status = "failed" if "failed" in missing else "unscored" if missing else "scored"

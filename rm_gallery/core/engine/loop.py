@@ -1,5 +1,5 @@
-"""The library's own event loop in a daemon thread, where every coroutine of every door runs, and
-threads for what blocks.
+"""The library's own event loop in a daemon thread, where the jobs and model calls of every door run,
+and threads for what blocks.
 
 One loop keeps connections warm between batches and works alike under a script, a notebook's running
 loop, many threads and two loops in a row. It starts at first use, closes at exit, and is forgotten

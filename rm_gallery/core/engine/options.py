@@ -26,13 +26,15 @@ class RunOptions:
     """How a run goes. Every door takes these names as keywords, too; they win over `options=`."""
 
     max_workers: int = MAX_WORKERS
-    """Judgements of one reward in flight at once, in this process."""
+    """Judgements of one reward in flight at once; on Ray of all actors together."""
     deadline: float | None = None
     """Seconds one sample may take; None takes the reward's own."""
     progress: bool | None = False
     """True shows progress on stderr, None only on a terminal or in a notebook."""
     cache: bool | None = None
-    """None caches replies at temperature 0, False neither reads nor writes the cache."""
+    """Whether replies are read from the cache and kept there; None as the model says, else at
+    temperature 0.
+    """
     budget: Budget | None = None
     run_dir: str | None = None
     """Folder that keeps every finished sample; the same run continues there."""
@@ -51,8 +53,8 @@ class RunOptions:
     afterwards.
     """
     engine: Literal["ray"] | None = None
-    """"ray" has actors of a Ray cluster judge, with one set of limits, one budget and one cache;
-    `max_workers` is for all of them together. None judges in this process."""
+    """"ray" has actors of a Ray cluster judge, with one budget and shares of the rates; each machine
+    keeps its own cache. None judges in this process."""
     address: str | None = None
     """Of the Ray cluster; None is the one that RAY_ADDRESS names, else one that is begun here, with
     the cores of this machine.

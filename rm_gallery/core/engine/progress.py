@@ -44,8 +44,8 @@ class Progress:
         self._messages: dict[str, str] = {}
 
     def count(self, outcomes: Sequence[Score[Any]], more: int = 1) -> None:
-        """Count a merged sample that was not scored, by the outcome that decides; -1 takes back
-        what was counted.
+        """Count what has no score among the jobs of a sample's round, by the outcome that decides; -1
+        takes back what was counted.
         """
         missing = [part for outcome in outcomes for part in _outcomes_in(outcome) if not part.ok]
         if not missing:

@@ -29,7 +29,7 @@ _shared: ThreadLane | None = None
 
 def _shared_lane() -> ThreadLane:
     global _shared
-    if _shared is None or not _shared.is_alive:
+    if _shared is None:
         _shared = ThreadLane(MAX_SINGLE_THREADS, 0.0, eager=False)
     return _shared
 

@@ -460,9 +460,7 @@ class GraderFolder(RewardFolder):
             return None
 
     def append(self, sample: Any) -> None:
-        """Keep a finished row; it is on disk after the next `flush`. What the run did not get to
-        leaves no record.
-        """
+        """Keep a finished row, at once. What the run did not get to leaves no record."""
         results = {
             name: result
             for name, result in sample.results.items()

@@ -110,8 +110,8 @@ class BaseLLM(BaseModelCall):
         Raises:
             ConfigError: no key, or a URL that is none. ProviderError: the endpoint gave no usable
                 reply.
-            Unscored: the reply was cut at its token limit, filtered or empty. DeadlineExceeded,
-                BudgetExceeded.
+            Unscored: the endpoint's content filter refused the question. DeadlineExceeded,
+                BudgetExceeded, RunStopped. A reply that was cut or is empty is returned as it is.
         """
         from rm_gallery.core.model.client import complete
 

@@ -1,6 +1,6 @@
 """The one path of a model call: from a request to a reply that was checked.
 
-    key ─▶ kept? ─▶ in flight? ─▶ endpoint ─▶ rate ─▶ budget ─▶ wire ─▶ read ─▶ kept ─▶ reply
+    key ─▶ kept? ─▶ in flight? ─▶ budget ─▶ endpoint ─▶ rate ─▶ wire ─▶ read ─▶ kept ─▶ reply
                                      ▲                           │
                                      └───────── once more ◀──────┘  by what went wrong
 
@@ -93,8 +93,8 @@ async def _forget_the_loop() -> None:
 async def complete(llm: BaseModelCall, payload: Json, repeat: int = 0) -> Any:
     """Answer a request from the cache, from an equal call in flight, or from the model.
 
-    Only on the library loop; callers reach it through `BaseLLM.achat` and `BaseEmbeddings.aembed`,
-    which name the errors.
+    Only on the library loop; callers reach it through `BaseLLM.achat`, `BaseEmbeddings.aembed` and
+    reward servers, which name the errors.
     """
     run = current_run.get() or _shared.outside
     with call_span(llm.model, llm.endpoint_key, payload, run.span) as record_reply:
@@ -534,11 +534,15 @@ async def persist(
     pauses: Iterator[float] | None = None  # made by the first failure: nearly no call has one
     while deadline.left > 0:
         try:
-            return await call()
+            answered = await call()
         except ProviderError as error:
             if error.kind == "fatal" or isinstance(error, EndpointDown):
                 raise
             failures.append(error)
+        else:
+            if failures:
+                deadline.note = ""  # what comes later is not late for its sake
+            return answered
         pauses = pauses or _pauses(failures, policy, endpoint, deadline, patience, began)
         wait = next(pauses)
         on_retry(len(failures), failures[-1], wait)

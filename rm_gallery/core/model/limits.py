@@ -1,7 +1,8 @@
 """What holds calls back: the state of an endpoint, rates, how often one call is tried again, and
 when a run gives up.
 
-An endpoint is one of three, and all calls to it share what one of them found out:
+An endpoint is one of three, and all calls of one model and account there share what one of them found
+out:
 
     open     calls pass, as many at once as their run may have in flight
     limited  it asks for patience, or refuses more than it serves: calls wait, and use up their time
@@ -195,15 +196,16 @@ class FairQueue(Generic[W]):
 
 
 class Endpoint:
-    """Bounds the calls in flight to one endpoint and holds them back while it cannot serve them.
+    """Bounds the calls in flight to one endpoint, of one model and account, and holds them back while it
+    cannot serve them.
 
-    The limit begins at 64, and a 429 sets it to as many calls as were out. It is cut to 0.7 of itself
-    where more than a third of the last calls were refused. While it is used it grows: by a call for
+    The limit begins at 64, and the first 429 sets it to as many calls as were out. It is cut to 0.7 of
+    those that are out where more than a third of the last calls were refused. While it is used it grows: by a call for
     each round where few are refused, by one for each success after a second without a refusal, until
     it is the ceiling. `Retry-After`
     holds back all starts, for at most 60 s, and where most calls are served for an eighth of the
     time. Once it has served a call, a refused connection, or failures of four different calls in a
-    row, make it *down*: one call looks every 0.5 to 1 s, and the first that gets an answer lets all
+    row (of all, where fewer are there), make it *down*: one call looks every 0.5 to 1 s, and the first that gets an answer lets all
     go on. Who waits for the patience of its turn, in which nobody is served, gets EndpointDown; 0
     never waits. Runs take turns. For one event loop.
 
@@ -261,7 +263,7 @@ class Endpoint:
 
     @property
     def in_flight(self) -> int:
-        """Calls running at present."""
+        """Calls that have a slot at present, also those that wait for the rate."""
         return self._taken - self._held
 
     @property
@@ -352,7 +354,7 @@ class Endpoint:
     ) -> None:
         """Give the slot back, where it has one, and learn from how the attempt ended.
 
-        `retry_after` in seconds counts with a 429 or a 5xx. `call` tells the attempts of one call
+        `retry_after` in seconds counts with any failure of the endpoint. `call` tells the attempts of one call
         from those of others; `why` is what went wrong.
         """
         if visit not in self._visits:
@@ -577,8 +579,9 @@ class _Bucket:
 class RetryPolicy:
     """How often and how patiently a failed call is tried again.
 
-    Waits are drawn from U(0, min(cap, base * 2**(n-1))) seconds after attempt n ("full jitter",
-    Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog 2015).
+    Waits are drawn from U(0, min(cap, base * 2**(n-1))) seconds after n counted failures ("full
+    jitter", Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog 2015); four times as long
+    for a server that restarts, and at most `base` besides a pause that it asks for.
     """
 
     max_attempts: int = 6

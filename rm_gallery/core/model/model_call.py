@@ -82,7 +82,9 @@ class BaseModelCall(Configured):
 
     @abstractmethod
     def endpoint_key(self) -> str:
-        """Names the endpoint for limits and for the cache key; no secret in it."""
+        """Names the endpoint, for people and as the `route` where nothing else tells it apart; no secret
+        in it.
+        """
 
     def route(self) -> str:
         """The endpoint and what chooses a deployment behind it (headers, query), credentials left

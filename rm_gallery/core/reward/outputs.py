@@ -163,9 +163,7 @@ class RewardFolder(RunFolder):
         return _read_record(self._reward, record, data)
 
     def append(self, sample: DataSample) -> None:
-        """Keep a finished sample; it is on disk after the next `flush`. One the run did not get to
-        leaves no record.
-        """
+        """Keep a finished sample, at once. One the run did not get to the end of leaves no record."""
         record = self.new_record(sample)
         issues = [
             issue for reward in record["rewards"] if reward for issue in reward.get("issues", ())
