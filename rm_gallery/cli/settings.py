@@ -76,7 +76,7 @@ def explained(command: Any) -> Any:
         if not own:
             inner.params.append(shared["dry_run"])
         inner.invoke = partial(_invoke, inner.invoke, words, own)
-        inner.parse_args = partial(_parse, inner.parse_args, inner.params)
+        inner.parse_args = partial(_parsed_value, inner.parse_args, inner.params)
     return command
 
 
@@ -90,7 +90,7 @@ def _group_in_files(option: Any) -> str | None:
     return group_of(option) or GROUPED.get(option.name)
 
 
-def _parse(
+def _parsed_value(
     parse: Callable[..., list[str]], options: Iterable[Any], context: Any, arguments: list[str]
 ) -> list[str]:
     """Parse the command line, with earlier spellings of the command's options."""
@@ -181,24 +181,24 @@ def _invoke(invoke: Callable[[Any], Any], words: tuple[str, ...], own: bool, con
                 typer.echo(line, err=own)  # where the command itself says what it understood
         elif unread := _unknown_variables(context.find_root().command):
             # RM_GALLERY_MAXCALLS=10 once limited nothing and said nothing
-            _say(f"The environment sets what nothing reads: {'; '.join(unread)}.")
+            _say_of_settings(f"The environment sets what nothing reads: {'; '.join(unread)}.")
         return _applied(invoke, context) if own or not dry else None
     except ConfigError:
         refused = True  # a refusal is one line
         raise
     finally:
         for line in () if refused else (*context.meta.get(NOTICES, ()), *_moved(context)):
-            _say(line)
+            _say_of_settings(line)
 
 
-def _say(line: str) -> None:
+def _say_of_settings(line: str) -> None:
     typer.echo(f"rm-gallery: {one_line(line)}", err=True)
 
 
 def _moved(context: Any) -> Iterator[str]:
     """How each option that was typed and is a setting now is spelled."""
     for option in context.command.params:
-        if _source(context, option) != "COMMANDLINE":
+        if _of_source(context, option) != "COMMANDLINE":
             continue
         if option.name in REPEATED and option.hidden:
             yield f"{option.opts[0]} is spelled {REPEATED[option.name]} now, which may be repeated."
@@ -209,7 +209,7 @@ def _moved(context: Any) -> Iterator[str]:
             yield f"{option.opts[0]} is a setting now: --config {shlex.quote(pair)}"
 
 
-def _source(context: Any, option: Any) -> str:
+def _of_source(context: Any, option: Any) -> str:
     """Where the value of an option comes from, in click's words."""
     return getattr(context.get_parameter_source(option.name), "name", "")
 
@@ -243,7 +243,7 @@ def _applied(invoke: Callable[[Any], Any], context: Any) -> Any:
     left = {
         each.name: each
         for each in context.command.params
-        if _source(context, each) in ("ENVIRONMENT", "DEFAULT_MAP")
+        if _of_source(context, each) in ("ENVIRONMENT", "DEFAULT_MAP")
         and each.name not in context.meta.get(TYPED, ())
     }
     _set_here.set(frozenset(left))
@@ -268,7 +268,7 @@ def _option_lines(context: Any, words: tuple[str, ...]) -> Iterator[str]:
             "COMMANDLINE": "command line",
             "ENVIRONMENT": f"environment, {parameter.envvar}",
             "DEFAULT_MAP": origins.get(".".join((*words, parameter.name)), FILE),
-        }.get(_source(context, parameter), "default")
+        }.get(_of_source(context, parameter), "default")
         option = parameter.param_type_name == "option"
         name = parameter.opts[0] if option else parameter.metavar or parameter.name
         value = context.params.get(parameter.name, parameter.get_default(context))

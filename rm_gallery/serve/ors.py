@@ -412,7 +412,7 @@ class OrsEnvironments:
             wrong = ("episode_finished", "the episode has ended: an answer was submitted before")
         if wrong is not None:
             return _told(dumped({"ok": False, "error": wrong[1], "reason": wrong[0]}))
-        return await self._judge(session, "answer", [given], asked.headers, _output)
+        return await self._judge_once(session, "answer", [given], asked.headers, _output)
 
     async def score_group(self, asked: _OrsRequest) -> AsyncIterator[bytes]:
         """The scores of completions that are compared with each other, as a stream."""
@@ -426,11 +426,11 @@ class OrsEnvironments:
         if body.task_id is not None:
             return self._resumed(session.works.get("group"), body.task_id)
         answers = [_last_said(candidate) for candidate in body.candidates]
-        return await self._judge(session, "group", answers, asked.headers, _group)
+        return await self._judge_once(session, "group", answers, asked.headers, _group)
 
     # judging
 
-    async def _judge(
+    async def _judge_once(
         self,
         session: OrsSession,
         kind: Literal["answer", "group"],

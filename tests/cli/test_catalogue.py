@@ -84,7 +84,7 @@ def test_a_broken_reward_of_another_package_does_not_end_the_list(
     monkeypatch.setattr(
         RewardRegistry,
         "_lazy",
-        {**RewardRegistry._names, "broken": "no_such_package.x:Broken"},
+        {**RewardRegistry._known_names, "broken": "no_such_package.x:Broken"},
     )
     done = command("list")
     assert done.code == 0 and "length_baseline" in done.out

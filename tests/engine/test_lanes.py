@@ -19,9 +19,9 @@ from rm_gallery.core.engine.batch import Run
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.engine import (
-    Clock,
     JobCost,
     Lane,
+    LaneClock,
     LoopLane,
     Plan,
     ThreadLane,
@@ -213,7 +213,7 @@ def test_a_single_sample_s_jobs_do_not_see_what_the_one_before_has_set() -> None
         caller.set(name)
         return before
 
-    how: Any = {"max_workers": 1, "deadline": None, "lane": "threads", "kind": Clock}
+    how: Any = {"max_workers": 1, "deadline": None, "lane": "threads", "kind": LaneClock}
     caller.set("me")
     for drive in (library_loop.drive, asyncio.run):
         assert drive(run_single(plan("a", "b", "c"), enter, **how)) == ["me"] * 3
@@ -229,7 +229,7 @@ def test_where_there_is_no_thread_to_be_had_nobody_waits_for_ever(
     """The clock had none, and that took the worker with it, or the clock for all that followed."""
     library_loop.get_loop()
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "_clock", Clock())
+        patch.setattr(engine, "_clock", LaneClock())
         patch.setattr(library_loop, "start_thread", no_more)
         made = made_of(LoopLane(2), stay, plan(0.0), plan(0.6), deadline=0.1)
         assert made == [[caller.get()], ["deadline"]]
@@ -293,7 +293,7 @@ def test_lanes_that_are_over_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) 
     """Thousands of single calls each woke the clock, which went through all of them."""
     looks = list[ThreadLane]()
     monkeypatch.setattr(ThreadLane, "look", looks.append)
-    how: Any = {"max_workers": 1, "deadline": 1.0, "lane": "threads", "kind": Clock}
+    how: Any = {"max_workers": 1, "deadline": 1.0, "lane": "threads", "kind": LaneClock}
     for _ in range(50):
         library_loop.drive(run_single(plan(0.0), sleep, **how))
     time.sleep(2 * engine.WATCH_SECONDS)
@@ -368,7 +368,7 @@ def test_the_clock_hears_of_who_is_due_before_those_it_waits_for() -> None:
         def look(self, late: float = 0.0) -> None:
             looked[self].set()
 
-    clock, far, near = Clock(), Lane(1), Lane(1)
+    clock, far, near = LaneClock(), Lane(1), Lane(1)
     looked = {far: threading.Event(), near: threading.Event()}
     clock.look_at(far, time.monotonic() + 60.0)
     time.sleep(0.05)  # until it waits for that
@@ -563,7 +563,7 @@ def test_who_stops_waiting_for_one_judgement_has_no_more_of_it_begun() -> None:
         awake.wait(20.0)
 
     async def leave() -> int:
-        how: Any = {"max_workers": 1, "deadline": None, "lane": "threads", "kind": Clock}
+        how: Any = {"max_workers": 1, "deadline": None, "lane": "threads", "kind": LaneClock}
         going = asyncio.create_task(run_single(plan(*range(100)), hang, **how))
         assert await asyncio.to_thread(first.wait, 10.0)
         going.cancel()

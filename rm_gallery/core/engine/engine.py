@@ -485,7 +485,7 @@ def loop_closed(work: Work) -> None:
         work.end(RunStopped("The run was cut off: the library's event loop was shut down."))
 
 
-class Clock:
+class LaneClock:
     """Looks at lanes when somebody in them may be late, on a thread of its own: an event loop that
     is blocked holds up no plain function.
     """
@@ -536,13 +536,13 @@ class Clock:
             return []
 
 
-_clock = Clock()
+_clock = LaneClock()
 
 
 @library_loop.after_fork
 def _forget_clock() -> None:
     global _clock
-    _clock = Clock()
+    _clock = LaneClock()
 
 
 class WorkerLane(Lane):

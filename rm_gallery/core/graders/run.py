@@ -233,9 +233,9 @@ class RowReward(BaseReward):
             made[job.place] = _result(self.plans[job.place].grader, outcome)
         sample.__dict__["results"] = {name: made[name] for name in self.plans}
         if sample.output:
-            self._say(sample.output[0].answer, *sample.results.values())
+            self._write_result(sample.output[0].answer, *sample.results.values())
 
-    def _say(self, answer: Step, result: GraderResult) -> None:
+    def _write_result(self, answer: Step, result: GraderResult) -> None:
         """Write a result to the answer that it is about."""
         score = result.as_score()
         if result.metadata.get("caused_by") == "answer":
@@ -251,7 +251,7 @@ class RowReward(BaseReward):
             return None
         about = {"reference": fields.get("reference_response")}
         made = sample_of(str(fields.get("query", "")), fields[ANSWER], **about)
-        self._say(made.output[0].answer, row.results[name])
+        self._write_result(made.output[0].answer, row.results[name])
         own = {"input": made.input, "output": made.output, "metadata": about}
         return copy_with(row, results={}, shown={name: fields}, **own)
 

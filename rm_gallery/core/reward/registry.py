@@ -101,7 +101,7 @@ class Registry(Generic[K]):
         if not isinstance(name, str) or not name:
             raise ConfigError(f"A {self._what}'s name is a non-empty string; found {name!r}.")
         kind = self._as_class(name, given)
-        held = self._names.get(name)
+        held = self._known_names.get(name)
         if held is not None and not replace and not self._same(name, held, kind):
             taken = held if isinstance(held, str) else f"{held.__module__}.{held.__qualname__}"
             if kind.__module__.startswith(READY_MADE) and not taken.startswith(READY_MADE):
@@ -161,7 +161,7 @@ class Registry(Generic[K]):
 
     def __contains__(self, name: str) -> bool:
         """Whether a name, or a prefix with its colon, is registered as it stands."""
-        return name in self._names
+        return name in self._known_names
 
     def _unknown(self, name: str) -> str:
         """The message for a name that is not known, with the nearest that are."""
@@ -170,7 +170,7 @@ class Registry(Generic[K]):
         if weight := weight_behind(name):
             return weight
         if colon and scheme not in self:
-            prefixes = self._names.keys() - known
+            prefixes = self._known_names.keys() - known
             return unknown_name(f"prefix of {self._what}s", f"{scheme}:", prefixes, hint)
         if name.endswith((".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx")):
             hint = f"{name!r} looks like a file of data: the {self._what} comes first, the data after it."
@@ -179,7 +179,7 @@ class Registry(Generic[K]):
         return unknown_name(self._what, name, known, hint)
 
     def _find(self, name: str) -> Any:
-        if name not in self._classes and (held := self._names.get(name)):
+        if name not in self._classes and (held := self._known_names.get(name)):
             self._classes.setdefault(name, self._class_of(name, held))
         return self._classes.get(name)
 
@@ -201,10 +201,10 @@ class Registry(Generic[K]):
 
     def list(self) -> builtins.list[str]:
         """All registered names, sorted."""
-        return sorted(name for name in self._names if not name.endswith(":"))
+        return sorted(name for name in self._known_names if not name.endswith(":"))
 
     @property
-    def _names(self) -> Mapping[str, Any]:
+    def _known_names(self) -> Mapping[str, Any]:
         """What is held by each name: its class, or what is not imported yet."""
         if self._lazy is None:
             self._lazy = {**entries(f"{self._what}s"), **self._ready_made()}

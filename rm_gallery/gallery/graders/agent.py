@@ -156,7 +156,7 @@ class _CallMatchGrader(BaseGrader):
             for call in made[:MOST_CALLS]
         ]
 
-    def _compared(
+    def _calls_compared(
         self,
         tool_calls: Any,
         reference: Any,
@@ -197,7 +197,9 @@ class ToolCallPrecisionRecallMatchGrader(_CallMatchGrader):
     metric: Metric = "f1"
 
     def _grade(self, tool_calls: Any, reference_tool_calls: Any) -> Score[float]:
-        return self._compared(tool_calls, reference_tool_calls, in_any_order, "made", self.metric)
+        return self._calls_compared(
+            tool_calls, reference_tool_calls, in_any_order, "made", self.metric
+        )
 
 
 class ToolCallStepSequenceMatchGrader(_CallMatchGrader):
@@ -238,7 +240,7 @@ class ToolCallSequenceMatchGrader(_CallMatchGrader):
     """
 
     def _grade(self, tool_calls: Any, reference_tool_calls: Any) -> Score[float]:
-        scored = self._compared(tool_calls, reference_tool_calls, in_order, "in order")
+        scored = self._calls_compared(tool_calls, reference_tool_calls, in_order, "in order")
         return replace(scored, extra={"matched": scored.extra["matched"]})
 
 
