@@ -30,7 +30,6 @@ from rm_gallery.study.conflicts import samples_of
 from rm_gallery.study.doors import Asked, Keywords, door
 from rm_gallery.study.runs import kept_in, sample_record
 from rm_gallery.study.table import (
-    RowStatuses,
     ScoreReport,
     mean_score,
     open_ended,
@@ -247,9 +246,7 @@ def _figures(reward: BaseReward, rows: Sequence[tuple[Rejudgement, Judged]]) -> 
     values = np.array([row.new for row, _ in rows], dtype=np.float64)
     clusters = Clusters.of_names(one.cluster for _, one in rows).codes
     bounds = open_ended(reward.score_range)
-    statuses = RowStatuses({}, len(rows))
-    for place, (_, one) in enumerate(rows):
-        statuses[place] = row_status_of(one)
+    statuses = [row_status_of(one) for _, one in rows]
     part = mean_score(values, clusters, np.arange(len(rows)), statuses, bounds)
     spread = spread_of(values[~np.isnan(values)])
     return ScoreReport(**vars(part) | {"extra": {"spread": spread} if spread else {}})

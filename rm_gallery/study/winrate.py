@@ -25,8 +25,8 @@ from rm_gallery.study.runs import is_run, open_run
 from rm_gallery.study.sheet import joined, number_of, open_sheet
 from rm_gallery.study.table import (
     BLANK_REASON,
+    NOT_BEGUN,
     Columns,
-    RowStatuses,
     TableRule,
     TableTask,
     counted_part,
@@ -147,7 +147,7 @@ class _WinCounter:
     def __init__(self, comparison: WinRateTask) -> None:
         self._of, n = comparison, len(comparison.questions.sheet)
         self._compared = figures.Compared(n, len(comparison.questions.answers))
-        self._row_statuses = RowStatuses(comparison.questions.blank, n)
+        self._row_statuses = comparison.row_statuses()
 
     def add(self, judged: Judged) -> float | None:
         """Count one row; its credit is the win of the first column over the second."""
@@ -167,7 +167,10 @@ class _WinCounter:
         every: Integers = np.arange(len(clusters), dtype=np.int64)
         if of.until is not None:
             counted = of.until.counted(len(every))
-            compared, row_statuses = compared.only(counted), row_statuses.without(~counted)
+            compared = compared.only(counted)
+            row_statuses = [
+                one if own else NOT_BEGUN for one, own in zip(row_statuses, counted, strict=True)
+            ]
             if of.until.decided:  # the rows behind the stop are no part of what was asked
                 every = np.flatnonzero(counted)
                 groups = {
