@@ -365,18 +365,9 @@ class Prepared:
             )
         return AuditCost(prompts, self.n_questions, calls, tokens, money)
 
-    def run(
-        self,
-        options: RunOptions | None = None,
-        hooks: Mapping[str, Any] | None = None,
-        **keywords: Any,
-    ) -> Audit:
-        """Ask everything and make the card; options as in `audit`, by default those it was prepared
-        with.
-        """
-        chosen, values = options_of(
-            self.reward, options or self.options, hooks or self.hooks, keywords
-        )
+    def run(self, options: RunOptions | None = None) -> Audit:
+        """Ask everything and make the card, by default with the options it was prepared with."""
+        chosen, values = options_of(self.reward, options or self.options, self.hooks, {})
         chosen, control = begun(chosen, {"audit": 1, **self.identity})
         started = time.monotonic()
         calls, cached, usage = 0, 0, dict[str, Any]()
@@ -410,6 +401,8 @@ class Prepared:
                     usage[name] = usage.get(name, 0) + value
         judge, endpoint = judge_of(self.reward)
         outcomes = [one for sheet in self.rounds for one in sheet.outcomes.values()]
+        n_questions = sum(len(sheet.questions) for sheet in self.rounds)
+        n_scored = sum(one.status == "scored" for one in outcomes)
         card = Audit(
             reward=self.reward.name,
             kind=self.reward.kind,
@@ -417,8 +410,8 @@ class Prepared:
             endpoint=endpoint,
             data=self.data,
             prompts=len(self.pairs.materials),
-            questions=(n_questions := sum(len(sheet.questions) for sheet in self.rounds)),
-            scored=(n_scored := sum(one.status == "scored" for one in outcomes)),
+            questions=n_questions,
+            scored=n_scored,
             missing=worst_case_bounds(n_questions, n_scored, 0.0, missing_of(outcomes)).missing,
             findings=tuple(finding for probe in self.probes for finding in probe.findings()),
             reasons=reasons_of(outcomes),

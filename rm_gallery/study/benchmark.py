@@ -8,7 +8,7 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import lru_cache
@@ -101,12 +101,23 @@ def evaluate(
         total = task.n_questions()
     chosen, control = begun(chosen, identity, total=total)
     started = time.monotonic()
+
+    def record(one: Judged, credit: float | None) -> None:
+        if keeping is not None:
+            keeping.add(sample_record(task.reward, one, credit))
+        if on_judged is not None:
+            on_judged(one, credit)
+
     with (
         closing(run_unordered(task.reward, task.questions(control), chosen, asked.hooks)) as scored,
         kept_in(chosen.run_dir) as keeping,
     ):
+        judged_samples = chain(
+            ((judged(task.reward, sample), True) for sample in scored),
+            ((one, False) for one in task.left_out),
+        )
         try:
-            report = _report(task, scored, seed, keeping, on_judged)
+            report = report_of(task, judged_samples, seed, record if keeping or on_judged else None)
         # it hit between two results: calls in flight are finished as at any other moment
         except KeyboardInterrupt:
             control.stop(INTERRUPTED, halt=True)
@@ -295,26 +306,6 @@ class _Counting:
             suspicion=self.missingness.report(),
             constant=self.constancy.sentence(turn),
         )
-
-
-def _report(
-    task: Task,
-    scored: Iterator[DataSample],
-    seed: int,
-    keeping: SampleFile | None,
-    on_judged: OnJudged | None,
-) -> Report:
-    def record(one: Judged, credit: float | None) -> None:
-        if keeping is not None:
-            keeping.add(sample_record(task.reward, one, credit))
-        if on_judged is not None:
-            on_judged(one, credit)
-
-    judged_samples = chain(
-        ((judged(task.reward, sample), True) for sample in scored),
-        ((one, False) for one in task.left_out),
-    )
-    return report_of(task, judged_samples, seed, record if keeping or on_judged else None)
 
 
 def report_of(
