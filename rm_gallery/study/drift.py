@@ -265,15 +265,19 @@ def _same_texts(first: Anchors, other: Anchors) -> None:
         for name, anchor, again in both
         if None not in (anchor.label, again.label) and anchor.label != again.label
     ]
-    where = f"in {other.name} than in {first.name}, such as"
-    if moved:
-        what = f"{len(moved)} anchors have other texts {where} {moved[0][:40]!r}"
-        raise ConfigError(f"{what}: that is another question, not another judge")
-    if relabelled:
-        what = f"{len(relabelled)} anchors have another label {where} {relabelled[0][:40]!r}"
-        raise ConfigError(
-            f"{what}: the labels changed, not the judge; compare under one set of labels"
-        )
+    for names, other_what, hint in (
+        (moved, "other texts", "that is another question, not another judge"),
+        (
+            relabelled,
+            "another label",
+            "the labels changed, not the judge; compare under one set of labels",
+        ),
+    ):
+        if names:
+            raise ConfigError(
+                f"{len(names)} anchors have {other_what} in {other.name} than in {first.name}, such "
+                f"as {names[0][:40]!r}: {hint}"
+            )
 
 
 @dataclass(frozen=True)

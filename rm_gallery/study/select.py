@@ -150,21 +150,21 @@ class JudgeSelection:
             rivals = ", ".join(
                 other
                 for first, other in self.differences
-                if first == used and other not in constant and not self._beats(used, other)
+                if first == used and other not in constant and self._shown(used, other) >= 0
             )
             note = f"; {rivals} cannot be told apart from it with {self.judges[0].n} rows"
             return (
                 f"Keep {used}: none {'that tells answers apart ' if constant else ''}agrees more "
                 f"with the labels{note if rivals else ''}."
             )
-        difference, p, limits = self._between(used, best)
+        (difference, p), limits = self.differences[used, best], self._limits(used, best)
         low, high = difference.interval or (math.nan, math.nan)
         shown = (difference.difference, low, high, *limits)
         gap, low_text, high_text, worst, top = map(self._points, shown)
         evidence = f"{gap} [{low_text}, {high_text}], {self.n_shared} rows"
         if limits.low < limits.high:
             evidence += f" that all judged, {worst} to {top} whatever the missing scores were"
-        if self._beats(best, used):
+        if self._shown(used, best) > 0:
             return f"Take {best}: it agrees more with the labels than {used}, by {evidence}, p = {p:.2g}."
         more = (
             f"; about {difference.needed:,} rows would show a difference of this size"
@@ -183,24 +183,17 @@ class JudgeSelection:
             return "-"
         return f"{100 * value:+.1f} points" if self.measure == "accuracy" else f"{value:+.3f}"
 
-    def _between(self, first: str, second: str) -> tuple[PairedDifference, float | None, Interval]:
-        """Second minus first, its corrected p-value, and its limits, of which without a figure
-        nothing is known.
-        """
-        if (first, second) in self.differences:
-            limits = self.limits.get((first, second), (-math.inf, math.inf))
-            return *self.differences[first, second], Interval(*limits)
-        paired, p, limits = self._between(second, first)
-        gap, ends = paired.difference, paired.interval
-        paired = paired._replace(difference=gap and -gap, interval=ends and _turned(ends))
-        return paired, p, _turned(limits)
+    def _limits(self, first: str, second: str) -> Interval:
+        """The limits of a difference; of one without a figure nothing is known."""
+        return Interval(*self.limits.get((first, second), (-math.inf, math.inf)))
 
-    def _beats(self, one: str, other: str) -> bool:
-        """Whether one is shown to agree more, with its missing scores at worst, the other's at best,
-        and p-values corrected.
+    def _shown(self, first: str, second: str) -> int:
+        """Which judge of a pair is shown to agree more, -1 for the first and 1 for the second, with
+        its missing scores at worst, the other's at best, and p-values corrected; 0 for neither.
         """
-        _, p, limits = self._between(other, one)
-        return p is not None and p < 0.05 and limits.low > 0.0
+        _, p = self.differences[first, second]
+        low, high = self._limits(first, second)
+        return (low > 0.0) - (high < 0.0) if p is not None and p < 0.05 else 0
 
     def missed(
         self, least: Mapping[str, float], *, name: str | None = None, surely: bool = False
@@ -275,7 +268,7 @@ class JudgeSelection:
                 "first": a,
                 "second": b,
                 "difference": difference.difference,
-                "limits": self._between(a, b)[2],
+                "limits": self._limits(a, b),
                 "ci95": difference.interval,
                 "p_adjusted": p,
                 "needed": difference.needed,
@@ -308,10 +301,6 @@ class JudgeSelection:
                 ]
             )
         return table
-
-
-def _turned(ends: Interval) -> Interval:
-    return Interval(-ends.high, -ends.low)
 
 
 def _with_interval(judge: JudgeFigure, measure: str) -> str:
