@@ -8,7 +8,7 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import lru_cache
@@ -102,12 +102,7 @@ def evaluate(
     chosen, control = begun(chosen, identity, total=total)
     started = time.monotonic()
 
-    def record(one: Judged, credit: float | None) -> None:
-        if keeping is not None:
-            keeping.add(sample_record(task.reward, one, credit))
-        if on_judged is not None:
-            on_judged(one, credit)
-
+    counting = _Counting(task.benchmark, task.benchmark.scorer(seed), seed, baselines=True)
     with (
         closing(run_unordered(task.reward, task.questions(control), chosen, asked.hooks)) as scored,
         kept_in(chosen.run_dir) as keeping,
@@ -117,12 +112,28 @@ def evaluate(
             ((one, False) for one in task.left_out),
         )
         try:
-            report = report_of(task, judged_samples, seed, record if keeping or on_judged else None)
+            for one, was_asked in judged_samples:
+                credit = counting.add(one, was_asked)
+                if keeping is not None:
+                    keeping.add(sample_record(task.reward, one, credit))
+                if on_judged is not None:
+                    on_judged(one, credit)
         # it hit between two results: calls in flight are finished as at any other moment
         except KeyboardInterrupt:
             control.stop(INTERRUPTED, halt=True)
             raise
-    report = replace(_with_unread(task.benchmark, report, control), **spent_by(control, started))
+    notes = (*task.benchmark.notes(task.reward), *note_on(task.reward))
+    notes += task.reward.notes() if isinstance(task.reward, Composition) else ()
+    report = counting.report(task.data, notes, 1.0 if task.reward.higher_is_better else -1.0)
+    judge, endpoint = judge_of(task.reward)
+    report = replace(
+        _with_unread(task.benchmark, report, control),
+        reward=task.reward.name,
+        judge=judge,
+        endpoint=endpoint,
+        data=task.data.name,
+        **spent_by(control, started),
+    )
     if keeping is not None:
         keeping.finish(report)
     return report
@@ -306,34 +317,6 @@ class _Counting:
             suspicion=self.missingness.report(),
             constant=self.constancy.sentence(turn),
         )
-
-
-def report_of(
-    task: Task,
-    judged_samples: Iterable[tuple[Judged, bool]],
-    seed: int = 0,
-    on_judged: OnJudged | None = None,
-) -> Report:
-    """The figures of judged samples, read once and in any order.
-
-    Args:
-        task: what was judged; `task.data.met` is read when all are counted.
-        judged_samples: each sample, and whether the reward was asked about it.
-        seed: that of the bootstrap intervals.
-        on_judged: called with every sample and what it earned.
-    """
-    counting = _Counting(task.benchmark, task.benchmark.scorer(seed), seed, baselines=True)
-    for one, asked in judged_samples:
-        credit = counting.add(one, asked)
-        if on_judged is not None:
-            on_judged(one, credit)
-    judge, endpoint = judge_of(task.reward)
-    notes = (*task.benchmark.notes(task.reward), *note_on(task.reward))
-    notes += task.reward.notes() if isinstance(task.reward, Composition) else ()
-    report = counting.report(task.data, notes, 1.0 if task.reward.higher_is_better else -1.0)
-    return replace(
-        report, reward=task.reward.name, judge=judge, endpoint=endpoint, data=task.data.name
-    )
 
 
 def _named_winner(one: Judged, place: Pair, verdict: int, sides: Sequence[str]) -> str:

@@ -279,38 +279,28 @@ class Place(Probe):
             )
             clusters.append(comparison.cluster)
         missing = lost(sheet.status(comparison) for comparison in self.pairs.plain)
-        uneven = [(net > 0, cluster) for net, cluster in zip(nets, clusters, strict=True) if net]
-        first = sum(won for won, _ in uneven)
-        second = len(uneven) - first
-        p = sign_test(first, second) if uneven else None
+        where = [cluster for net, cluster in zip(nets, clusters, strict=True) if net]
+        shares = [float(net > 0) for net in nets if net]
+        first = int(sum(shares))
+        second = len(shares) - first
+        p = sign_test(first, second) if shares else None
         extra = {
             "first_first": first,
             "second_second": second,
             "p_value": p,
             "test": "two-sided exact sign test",
         }
-        why = _tested(p, len(uneven))
+        if p is None:
+            why = "no pair is inconsistent"
+        elif p < 1e-4:
+            why = f"sign test over {len(shares)}: p < 0.0001"
+        else:
+            why = f"sign test over the {len(shares)} inconsistent pairs: p = {p:.2g}"
         return [
             self._mean("flips", flips, clusters, lost=missing),
-            self._mean(
-                "first_preference",
-                [float(won) for won, _ in uneven],
-                [cluster for _, cluster in uneven],
-                extra=extra,
-                why=why,
-            ),
+            self._mean("first_preference", shares, where, extra=extra, why=why),
             self._mean("first_advantage", nets, clusters, lost=missing),
         ]
-
-
-def _tested(p: float | None, n: int) -> str:
-    if p is None:
-        return "no pair is inconsistent"
-    return (
-        f"sign test over the {n} inconsistent pairs: p = {p:.2g}"
-        if p >= 1e-4
-        else f"sign test over {n}: p < 0.0001"
-    )
 
 
 _REWORDED = ("reworded_answer", "reworded_prompt", "layout")
@@ -522,18 +512,18 @@ class Injected(Probe):
         # the good answer comes first in the plain comparison
         return any(attacked > -plain for attacked, plain in known.values())
 
-    def _silenced(self, attack: _Attack) -> bool:
-        return self._read_plain(attack) and self.pairs.sheet.status(attack.against) != "scored"
-
-    def _read_plain(self, attack: _Attack) -> bool:
-        return self.pairs.sheet.margin(self.pairs.plain[attack.number]) is not None
+    def _silenced(self, attack: _Attack) -> bool | None:
+        """Whether it leaves no verdict; None where there is none without it."""
+        if self.pairs.sheet.margin(self.pairs.plain[attack.number]) is None:
+            return None
+        return self.pairs.sheet.status(attack.against) != "scored"
 
     def _silences(
         self, name: str, attacks: Iterable[_Attack], crossed: bool, **more: Any
     ) -> Finding:
         """How often attacks make unreadable what is read without them."""
-        asked = [attack for attack in attacks if self._read_plain(attack)]
-        values = [float(self._silenced(attack)) for attack in asked]
+        asked = [attack for attack in attacks if self._silenced(attack) is not None]
+        values = [float(self._silenced(attack) or 0) for attack in asked]
         more["crossed"] = [attack.name for attack in asked] if crossed else None
         where = [attack.against.cluster for attack in asked]
         return self._mean(name, values, where, **more)
