@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.options import whole
 from rm_gallery.core.reward.run import run_unordered
+from rm_gallery.core.stats import np
 from rm_gallery.core.stats.denominator import added, worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
@@ -163,7 +164,6 @@ def cycles(n: int, better: Iterable[Places]) -> list[list[int]]:
 
     `better` holds (winner, loser) pairs of positions below `n`.
     """
-    import numpy as np
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 

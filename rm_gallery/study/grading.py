@@ -180,14 +180,11 @@ class _Column:
 
     def figure(self, clusters: Integers) -> Figure:
         scores = self.scores
-        mean, total = (
-            mean_of(scores, clusters, bounds=self.bounds),
-            math.fsum(scores[scores == scores]),
-        )
+        ci95 = mean_of(scores, clusters, bounds=self.bounds).ci95
         counts = self.statuses, self.missing, self.bounds
-        figure = figure_of("mean_score", mean.estimate, total, *counts, ci95=mean.ci95)
+        figure = figure_of("mean_score", scores[~np.isnan(scores)], *counts, ci95=ci95)
         # of a grader that only ranks there is no mean
-        return figure if mean.estimate is not None else replace(figure, bounds=None)
+        return figure if figure.score is not None else replace(figure, bounds=None)
 
     def distribution(self) -> dict[str, Any]:
         scores = self.scores

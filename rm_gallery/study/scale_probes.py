@@ -8,23 +8,17 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rm_gallery.core.data.schema import DataOutput
 from rm_gallery.core.reward.judges import asks_a_model
+from rm_gallery.core.stats import Floats, np
 from rm_gallery.core.stats.agreement import spearman, spearman_difference, spearman_estimate
 from rm_gallery.core.stats.clustered import draws_interval, from_draws
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.study.attacks import NO_ANSWERS, text_of
 from rm_gallery.study.pairwise_comparisons import Finding
 from rm_gallery.study.probes import AnswerPairs, Probe
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[np.float64]
-
 
 RESAMPLES = 1000
 
@@ -99,8 +93,6 @@ class Range(Probe):
         kept = [own for own in scores if own]
         if not kept:
             return self._figure("used", verdict="not enough")
-        import numpy as np
-
         rng, width = np.random.default_rng(self.pairs.seed), top - low
 
         def used(values: Sequence[float]) -> float:
@@ -126,8 +118,6 @@ class LengthCorrelation(Probe):
         """Rank correlation of score (or verdict) and length, and how far it exceeds that of the
         labels.
         """
-        import numpy as np
-
         blocks = [
             block for number in range(len(self.pairs.materials)) if (block := self._block(number))
         ]
@@ -196,8 +186,6 @@ class Repeatability(Probe):
 
     def _noise(self) -> Finding:
         """The share of one score's variance around the answer's own in the variance of all scores."""
-        import numpy as np
-
         if self.pairs.comparing:
             return self._figure(
                 "noise", verdict="does not apply", why="a verdict has no variance of its own"
@@ -239,15 +227,13 @@ class Repeatability(Probe):
         return known if all(len(both) == 2 for both in known) else []
 
 
-def _noise_share(scores: Numbers) -> Numbers:
+def _noise_share(scores: Floats) -> Floats:
     """Per draw, half the mean squared difference of two scores over the variance of all; 0 where
     all are equal.
     """
-    import numpy as np
-
     within = ((scores[..., 0] - scores[..., 1]) ** 2).mean(axis=1) / 2
     total = scores.reshape(len(scores), -1).var(axis=1, ddof=1)
-    share: Numbers = np.divide(within, total, out=np.zeros(len(scores)), where=total > 0)
+    share: Floats = np.divide(within, total, out=np.zeros(len(scores)), where=total > 0)
     return np.minimum(share, 1.0)
 
 

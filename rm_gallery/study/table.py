@@ -261,23 +261,22 @@ def counted_part(
         status, cause = row_statuses[place]
         statuses["unscored" if status == "scored" else status] += 1
         causes[cause] += 1
-    total = math.fsum(known)
-    score = total / len(known) if len(known) else None
-    return figure_of(rule, score, total, statuses, causes, scale, **more)
+    return figure_of(rule, known, statuses, causes, scale, **more)
 
 
 def figure_of(
     rule: str,
-    score: float | None,
-    total: float,
+    known: Floats,
     statuses: Counter[str],
     causes: Mapping[str, int],
     scale: tuple[float, float],
     **more: Any,
 ) -> Figure:
-    """A score with what became of the rows by status, and its limits where some have none, by the
-    `total` of the others.
+    """The mean of the values that are known, with what became of the rows by status, and its limits
+    where some have none.
     """
+    total = math.fsum(known)
+    score = total / len(known) if len(known) else None
     scored, unscored, failed, stopped = (
         statuses[status] for status in ("scored", "unscored", "failed", "stopped")
     )
@@ -394,8 +393,8 @@ class _ScoreCounter:
         if len(of.questions.answers) > 1:
             for column, name in enumerate(of.questions.answers):
                 parts[name] = self._part(self._scores[:, column], every)
-        for name, part in figures.subgroups_of(values, rows, None, of.bounds).items():
-            parts[name] = self._part(values, part["places"])
+        for name, places in rows.subgroups().items():
+            parts[name] = self._part(values, places)
         extra: dict[str, Any] = {"spread": spread_of(values[~np.isnan(values)])}
         if of.labels is not None:
             labels = np.array(of.labels, dtype=float)

@@ -185,14 +185,10 @@ class _WinCounter:
         extra["flips"] = figures.flips_of(rows)
         if of.labels is not None:
             extra["agreement"] = figures.agreement_of(rows)
-            extra["corrected"] = figures.corrected_of(rows)
+            extra["corrected"] = rows.corrected(wins, 0.5)
         if of.length_controlled:
             extra["length_controlled"] = figures.equal_length_of(rows)
-        subgroups = figures.subgroups_of(wins, rows)
-        extra["subgroups"] = {
-            name: {k: v for k, v in part.items() if k != "places"}
-            for name, part in subgroups.items()
-        }
+        extra["subgroups"] = subgroups = figures.subgroups_of(rows)
         if len(names) > 2:
             extra["ranking"] = figures.ranking_of(rows, names)
             extra["pairs"] = figures.pairs_of(rows, names)
@@ -202,7 +198,9 @@ class _WinCounter:
             return counted_part("win_rate", wins, places, row_statuses, **about)
 
         whole = rate(every, mean.ci95)
-        parts = {name: rate(part["places"], part["ci95"]) for name, part in subgroups.items()}
+        parts = {
+            name: rate(places, subgroups[name]["ci95"]) for name, places in rows.subgroups().items()
+        }
         kept = {name: value for name, value in extra.items() if value not in ({}, [])}
         return WinRateReport(**vars(whole) | {"extra": kept}, by_subset=parts)
 
