@@ -57,8 +57,7 @@ class PairwiseComparison(NamedTuple):
     """Two answers to one prompt, by the keys of the questions that compare them."""
 
     keys: tuple[str, ...]
-    turned: tuple[bool, ...]
-    """Per question whether it shows the two the other way round."""
+    """Of two questions about both answers, the second shows them the other way round."""
     cluster: str
     """Comparisons of one cluster are about the same prompt and are not independent."""
 
@@ -112,11 +111,7 @@ class Questionnaire:
             keys = [self.ask(of, [first, second])]
         else:
             keys = [self.ask(of, [first, second]), self.ask(of, [second, first])]
-        return PairwiseComparison(
-            tuple(keys),
-            (False, True)[: len(keys)] if self.comparing else (False, False),
-            cluster_of(of),
-        )
+        return PairwiseComparison(tuple(keys), cluster_of(of))
 
     def calls(self) -> int:
         """Judgements the questions take: one model call each where a model judges and no reply is
@@ -171,12 +166,11 @@ class Questionnaire:
         if len(known) < len(comparison.keys):
             return []
         if self.comparing:
-            both = [
-                (game, turned)
-                for one, turned in zip(known, comparison.turned, strict=True)
+            return [
+                game.turned() if turned else game
+                for turned, one in enumerate(known)
                 for game in one.games
             ]
-            return [game.turned() if turned else game for game, turned in both]
         verdict = sign(known[0].scores[0], known[1].scores[0])
         return [] if verdict is None else [Game(None, verdict)]
 
@@ -274,7 +268,7 @@ def decide(value: float | None, ci95: Interval | None, clusters: int, limit: Lim
     """
     if value is None or ci95 is None or clusters < SHOWN:
         return "not enough"
-    low, high = ci95
+    (low, high), good, bad = ci95, limit.good, limit.bad
     if limit.sides == "both":
         low, high, value = (
             (0.0 if low <= 0 <= high else min(abs(low), abs(high))),
@@ -282,9 +276,7 @@ def decide(value: float | None, ci95: Interval | None, clusters: int, limit: Lim
             abs(value),
         )
     elif limit.sides == "high":
-        low, high, value = -high, -low, -value
-    turn = -1.0 if limit.sides == "high" else 1.0
-    good, bad = turn * limit.good, turn * limit.bad
+        low, high, value, good, bad = -high, -low, -value, -good, -bad
     if low > bad:
         return "fail"
     if clusters < LEAST:

@@ -229,7 +229,10 @@ class JudgeSelection:
         for judge in self.judges:
             value, lost = judge.figures.get(self.measure), judge.n_missing
             worst = judge.worst.get(self.measure)
-            best = None if value is None or worst is None else self._at_best(judge, value)
+            best = value
+            if value is not None and lost:  # as if everything missing were as the labels are
+                hits = value * judge.n_scored + lost
+                best = hits / judge.n if self.measure == "accuracy" else 1.0
             parts[judge.name] = Figure(
                 rule,
                 judge.n,
@@ -254,12 +257,6 @@ class JudgeSelection:
             constant=graded.constant,
             **{name: getattr(graded, name) for name in head},
         )
-
-    def _at_best(self, judge: JudgeFigure, value: float) -> float:
-        """The measure if everything missing were as the labels are."""
-        if self.measure != "accuracy":
-            return 1.0 if judge.n_missing else value
-        return (value * judge.n_scored + judge.n_missing) / judge.n
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
