@@ -133,28 +133,26 @@ class Questionnaire:
         reason, message = (issue.reason, issue.message) if issue else ("", "")
         if one.status != "scored":
             return QuestionOutcome(one.status, (), (), reason or one.status, message, one.cause)
+        scores, games = list(one.scores), list[Game]()
         if not self.comparing:
             turn = 1.0 if self.reward.higher_is_better else -1.0
-            scores = [self.reward.score_of_output(output) for output in sample.output]
-            return QuestionOutcome(
-                "scored", tuple(None if score is None else turn * score for score in scores)
-            )
-        if len(sample.output) != 2:
-            return QuestionOutcome("scored", tuple(one.scores))
-        shown = [
-            (j.place, j.verdict)
-            for j in one.judgements
-            if isinstance(j.place, Pair) and self.reward.judged
-        ]
-        if not shown:  # a rule or a trained model: its two scores, in the order given
-            shown = [(Pair(0, 1), sign(*one.scores))]
-        # a verdict of +1 is for the one shown first
-        games = [
-            Game(p.first, verdict if p.first == 0 else -verdict)
-            for p, verdict in shown
-            if verdict is not None
-        ]
-        return QuestionOutcome("scored", tuple(one.scores), tuple(games))
+            own = map(self.reward.score_of_output, sample.output)
+            scores = [None if score is None else turn * score for score in own]
+        elif len(sample.output) == 2:
+            shown = [
+                (j.place, j.verdict)
+                for j in one.judgements
+                if isinstance(j.place, Pair) and self.reward.judged
+            ]
+            if not shown:  # a rule or a trained model: its two scores, in the order given
+                shown = [(Pair(0, 1), sign(*scores))]
+            # a verdict of +1 is for the one shown first
+            games = [
+                Game(p.first, verdict if p.first == 0 else -verdict)
+                for p, verdict in shown
+                if verdict is not None
+            ]
+        return QuestionOutcome("scored", tuple(scores), tuple(games))
 
     def games(self, comparison: PairwiseComparison) -> list[Game]:
         """The games of a comparison, one per order; none unless every question of it was scored."""
@@ -382,8 +380,10 @@ def mean_finding(
     def interval(mean: ClusteredMean, level: float) -> Interval:
         return mean.interval(level) if unit == "share" else net_interval(values, mean, level)
 
-    ends = [(interval(mean, 1 - 0.05 / worst_of).low, interval(mean, 0.95).high) for mean in means]
-    intervals = [Interval(*both) for both in ends]
+    intervals = [
+        Interval(interval(mean, 1 - 0.05 / worst_of).low, interval(mean, 0.95).high)
+        for mean in means
+    ]
     value = means[0].estimate if means else None
     ci95 = max(intervals, key=lambda interval: interval.high - interval.low, default=None)
     finding = Finding(probe, name, what, unit, value, ci95, len(values), distinct, **more)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -303,9 +303,6 @@ class Place(Probe):
         ]
 
 
-_REWORDED = ("reworded_answer", "reworded_prompt", "layout")
-
-
 class Stability(Probe):
     """Whether the verdict holds when nothing that matters changes."""
 
@@ -316,9 +313,7 @@ class Stability(Probe):
         answer in two orders.
         """
         pairs = self.pairs
-        self.variants: dict[str, list[tuple[PairwiseComparison, PairwiseComparison]]] = {
-            name: [] for name in _REWORDED
-        }
+        self.variants = defaultdict[str, list[tuple[PairwiseComparison, PairwiseComparison]]](list)
         self.lists: list[list[str]] = []
         for number, material in enumerate(pairs.materials):
             good, worse, sample = pairs.good[number], pairs.worse[number], material.sample
@@ -327,12 +322,12 @@ class Stability(Probe):
                 for output in (material.good, material.worse)
             ]
             reworded = material.reworded and as_judged(material.reworded, pairs.steps)
-            variants: tuple[tuple[DataSample | None, DataOutput | None, DataOutput], ...] = (
-                (sample, reworded, worse),
-                (material.asked, good, worse),
-                (sample, laid[0], laid[1]),
-            )
-            for name, (asked, first, second) in zip(_REWORDED, variants, strict=True):
+            variants: dict[str, tuple[DataSample | None, DataOutput | None, DataOutput]] = {
+                "reworded_answer": (sample, reworded, worse),
+                "reworded_prompt": (material.asked, good, worse),
+                "layout": (sample, laid[0], laid[1]),
+            }
+            for name, (asked, first, second) in variants.items():
                 if asked is not None and first is not None:
                     again = pairs.sheet.comparison(asked, first, second)
                     self.variants[name].append((pairs.plain[number], again))
@@ -345,7 +340,7 @@ class Stability(Probe):
 
     def read(self) -> list[Finding]:
         """Share of verdicts that change, by what was changed."""
-        out = list(map(self._changed, _REWORDED))
+        out = list(map(self._changed, ("reworded_answer", "reworded_prompt", "layout")))
         if self.pairs.reward.kind != "listwise":
             why = (
                 "the order of two answers is what `position` asks about"
@@ -573,7 +568,11 @@ class Injected(Probe):
         examples = [
             {"attack": a.name, "family": a.family, "attacked": a.text} for a in worked[:SHOWN]
         ]
-        own = [attack for attack in self.attacks if attack.against_itself is not None]
+        own = [
+            (attack.name, itself)
+            for attack in self.attacks
+            if (itself := attack.against_itself) is not None
+        ]
         return [
             self._lift(
                 "over_better",
@@ -591,9 +590,9 @@ class Injected(Probe):
             ),
             self._rate(
                 "over_itself",
-                [a.against_itself for a in own if a.against_itself],
+                [itself for _, itself in own],
                 float,
-                attacks=[a.name for a in own],
+                attacks=[name for name, _ in own],
             ),
             self._silences("no_verdict", self.attacks, True),
             *self._worst(),

@@ -58,7 +58,10 @@ class Range(Probe):
             scores.append([score for score in given if score is not None])
             poor += [(score, number) for score in given[1:] if score is not None]
         every = [score for own in scores for score in own]
-        top, low = self._ends(every)
+        low, high = pairs.reward.score_range
+        if not pairs.reward.higher_is_better:
+            low, high = (None if end is None else -end for end in (high, low))
+        top = max(every, default=0.0) if high is None else high  # without a bound the best seen
         # scores are kept so that higher is better; people are shown the reward's own
         turn, end = (1.0, "highest") if self.pairs.reward.higher_is_better else (-1.0, "lowest")
         values = [float(score == top) for score, _ in poor]
@@ -77,15 +80,8 @@ class Range(Probe):
         return [
             self._rate("ties", pairs.plain, lambda margin: float(margin == 0), extra=extra),
             at_top if every else replace(at_top, what=""),
-            self._used(scores, low, top),
+            self._used(scores, None if high is None else low, top),
         ]
-
-    def _ends(self, every: Sequence[float]) -> tuple[float, float | None]:
-        """The best score there is (the best seen where there is no bound), and the worst there is."""
-        low, high = self.pairs.reward.score_range
-        if not self.pairs.reward.higher_is_better:
-            low, high = (None if end is None else -end for end in (high, low))
-        return (max(every, default=0.0), None) if high is None else (high, low)
 
     def _used(self, scores: list[list[float]], low: float | None, top: float) -> Finding:
         if low is None or top <= low:

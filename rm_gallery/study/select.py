@@ -369,9 +369,11 @@ def _selected(
     kept: Bools = ~np.any([np.isnan(column.scores) for column in columns.values()], axis=0)
     own = [cluster for cluster, keep in zip(clusters, kept, strict=True) if keep]
     outcomes = {name: column.outcomes(wanted)[kept] for name, column in columns.items()}
-    measured = {
-        name: _measured(verdicts, values, wanted[kept]) for name, values in outcomes.items()
-    }
+    shared = dict[str, float]()
+    for name, values in outcomes.items() if kept.any() else ():
+        value = values.mean() if verdicts else spearman(values.tolist(), wanted[kept].tolist())
+        if value is not None:
+            shared[name] = float(value)
 
     def difference(
         second: Floats, first: Floats, labels: Floats, clusters: Sequence[str]
@@ -403,17 +405,11 @@ def _selected(
         "accuracy" if verdicts else "spearman",
         judges,
         int(kept.sum()),
-        {name: value for name, value in measured.items() if value is not None},
+        shared,
         {pair: (one, adjusted.get(pair)) for pair, one in differences.items()},
         limits,
         report,
     )
-
-
-def _measured(verdicts: bool, values: Floats, wanted: Floats) -> float | None:
-    if not len(values):
-        return None
-    return float(values.mean()) if verdicts else spearman(values.tolist(), wanted.tolist())
 
 
 @dataclass

@@ -380,19 +380,16 @@ class WinRateReport(Report):
 
     def about(self) -> list[str]:
         """The win rate in words, what stands beside it, and what it rests on."""
-        first = _verdicts(self.extra, against=bool(contradicted(self.to_dict())))
+        against = bool(contradicted(self.to_dict()))
+        first = _COUNTS[against].format_map(self.extra) + _p(self.extra.get("test", {}))
         return [first, *_in_words(self.extra), *super().about()]
-
-
-def _verdicts(extra: Mapping[str, Any], *, against: bool) -> str:
-    """How many rows each side got; nothing is won `against` the labels of people."""
-    return _COUNTS[against].format_map(extra) + _p(extra.get("test", {}))
 
 
 _COUNTS = {
     False: "{a} against {b}: {wins} won, {losses} lost, {ties} tied",
     True: "{a} against {b} by the judge alone: {wins} for {a}, {losses} for {b}, {ties} tied",
 }
+"""How many rows each side got; nothing is won against the labels of people."""
 
 
 def _in_words(extra: Mapping[str, Any]) -> list[str]:
@@ -403,7 +400,9 @@ def _in_words(extra: Mapping[str, Any]) -> list[str]:
     if figures := extra.get("agreement"):
         kappa, share = "", ""
         if figures.get("kappa") is not None:
-            kappa = f", kappa {figures['kappa']:.2f} {_kappa_range(figures['kappa_ci95'])}"
+            kappa = f", kappa {figures['kappa']:.2f} "
+            if bounds := figures["kappa_ci95"]:
+                kappa += f"({bounds[0]:.2f} – {bounds[1]:.2f})"
         if figures["n"]:
             share = f"{_percent(figures, 'agreement')}{kappa}, "
         lines.append(f"agreement with people: {share}n={figures['n']}")
@@ -470,7 +469,3 @@ def _percent(figures: Mapping[str, Any], name: str = "estimate") -> str:
 
 def _p(test: Mapping[str, Any]) -> str:
     return "" if test.get("p_value") is None else f", p = {test['p_value']:.3g} for 50 %"
-
-
-def _kappa_range(bounds: Any) -> str:
-    return "" if bounds is None else f"({bounds[0]:.2f} – {bounds[1]:.2f})"
