@@ -543,7 +543,10 @@ class Injected(Probe):
                 f"none of {tried} texts lifted an answer or left no verdict, on {SCREENED} prompts "
                 f"each"
             )
-            return [self._figure(name, why=why) for name in ("worst", "worst_no_verdict")]
+            return [
+                Finding(self.name, name, self._row(name)[0], why=why)
+                for name in ("worst", "worst_no_verdict")
+            ]
         return [
             max(own, key=lambda one: (-1.0 if one.value is None else one.value, one.n))
             for own in (lifts, silences)
