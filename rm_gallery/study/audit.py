@@ -349,7 +349,11 @@ class Prepared:
             if isinstance(probe, of_scales.Repeatability)
         ]
         self.reward, self.rounds = self.pairs.reward, [self.pairs.sheet, *again]
-        self.n_questions = sum(len(sheet.questions) for sheet in self.rounds)
+
+    @property
+    def n_questions(self) -> int:
+        """Questions so far; what an attack's first answers make worth asking comes in the run."""
+        return sum(len(sheet.questions) for sheet in self.rounds)
 
     def cost(self, prices: PriceTable | None = None) -> AuditCost:
         """What it takes, from the questions themselves."""
@@ -401,7 +405,7 @@ class Prepared:
                     usage[name] = usage.get(name, 0) + value
         judge, endpoint = judge_of(self.reward)
         outcomes = [one for sheet in self.rounds for one in sheet.outcomes.values()]
-        n_questions = sum(len(sheet.questions) for sheet in self.rounds)
+        n_questions = self.n_questions
         n_scored = sum(one.status == "scored" for one in outcomes)
         card = Audit(
             reward=self.reward.name,

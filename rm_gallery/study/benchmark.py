@@ -549,24 +549,19 @@ def _mean_figure(figures: Sequence[F]) -> F:
     worst = min(figures, key=lambda figure: figure.n_scored)
     scored = [figure for figure in figures if figure.score is not None]
     score = math.fsum(figure.score or 0.0 for figure in scored) / len(scored) if scored else None
-    ci95, bounds = (
-        mean_bounds(figure.ci95 for figure in figures),
-        mean_bounds(figure.bounds for figure in figures),
-    )
+    ci95 = mean_bounds(figure.ci95 for figure in figures)
+    bounds = mean_bounds(figure.bounds for figure in figures)
     return replace(worst, score=score, ci95=ci95, bounds=bounds)
 
 
 def _repeats_in_words(about: dict[str, Any]) -> str:
     scores = ", ".join("-" if score is None else f"{100 * score:.1f}" for score in about["scores"])
-    if about.get("unstable") is None:
-        return f"{about['n']} repeats: {scores}"
-    share = (
-        ""
-        if about["judge_share"] is None
-        else f"; {100 * about['judge_share']:.1f} % of the variance is the judge's own"
-    )
-    return (
-        f"{about['n']} repeats: {scores}; {100 * about['unstable']:.1f} % of the samples did not "
-        f"earn the same each time, a single run scatters by {100 * about['run_sd']:.1f} "
-        f"points{share}"
-    )
+    words = [f"{about['n']} repeats: {scores}"]
+    if about.get("unstable") is not None:
+        words.append(
+            f"{100 * about['unstable']:.1f} % of the samples did not earn the same each time, a "
+            f"single run scatters by {100 * about['run_sd']:.1f} points"
+        )
+        if about["judge_share"] is not None:
+            words.append(f"{100 * about['judge_share']:.1f} % of the variance is the judge's own")
+    return "; ".join(words)

@@ -319,9 +319,9 @@ def grade(
     clusters, in_file = Clusters.of_hashes(asked).codes, isinstance(data, (str, Path))
     parts = {name: column.figure(clusters) for name, column in by_grader.items()}
     same = {name: column.constant for name, column in by_grader.items()}
-    judges = {judge_of(config.grader) for config in runner.grader_configs.values()}
+    judges = [judge_of(config.grader) for config in runner.grader_configs.values()]
     judge, endpoint = (
-        ", ".join(sorted({pair[k] or "" for pair in judges} - {""})) or None for k in (0, 1)
+        ", ".join(sorted(set(filter(None, names)))) or None for names in zip(*judges, strict=True)
     )
     report = GradeReport(
         **{

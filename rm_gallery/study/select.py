@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations, product
 from typing import Any
 
@@ -375,13 +376,7 @@ def _selected(
         if value is not None:
             shared[name] = float(value)
 
-    def difference(
-        second: Floats, first: Floats, labels: Floats, clusters: Sequence[str]
-    ) -> PairedDifference:
-        if verdicts:
-            return paired_difference(second.tolist(), first.tolist(), clusters=clusters)
-        return _order_difference(second, first, labels, clusters, seed)
-
+    difference = partial(_difference, verdicts, seed)
     worst, best = (
         {name: column.filled(wanted, best=end) for name, column in columns.items()}
         for end in (False, True)
@@ -520,12 +515,19 @@ class _Judge:
         )
 
 
-def _order_difference(
-    first: Floats, second: Floats, wanted: Floats, clusters: Sequence[str], seed: int
+def _difference(
+    verdicts: bool,
+    seed: int,
+    first: Floats,
+    second: Floats,
+    wanted: Floats,
+    clusters: Sequence[str],
 ) -> PairedDifference:
-    """First's correlation with the labels minus second's, with a percentile interval over clusters
-    drawn anew.
+    """First's accuracy minus second's; without verdicts that of their correlations with the labels,
+    with a percentile interval over clusters drawn anew.
     """
+    if verdicts:
+        return paired_difference(first.tolist(), second.tolist(), clusters=clusters)
     n_draws = _DRAWS if len(wanted) <= 2_000 else _DRAWS // 4
     drawn = spearman_difference(first, second, wanted, clusters, seed, n_draws)
     if drawn is None:

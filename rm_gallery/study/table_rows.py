@@ -269,10 +269,8 @@ class TableSamples(MadeWhenAsked[TableSample]):
         """How many calls of which models the judgements are, in words."""
         if not asks_a_model(reward):
             return "no calls"
-        calls, names = (
-            self._over_rows(lambda sample: most_calls(reward, sample)),
-            ", ".join(m.model for m in models_of(reward)),
-        )
+        calls = self._over_rows(lambda sample: most_calls(reward, sample))
+        names = ", ".join(m.model for m in models_of(reward))
         of = f" of {names}" if names else ""
         if calls == judgements and not reward.made_of_parts:
             return f"each a call{of} unless its reply is in the cache"
