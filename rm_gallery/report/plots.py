@@ -428,9 +428,10 @@ def _pair_plot(summary: Summary) -> Plot | None:
     n, ties = sum(counts.get(kind, 0) for kind in usable), counts.get("tie", 0)
     fair = (n - ties) / (2 * n) if n else None
     parts = [
-        (f"shown {place} wins", games.share(place, usable), fair) for place in ("first", "second")
+        (f"shown {place} wins", games.share(place, of=usable), fair)
+        for place in ("first", "second")
     ]
-    parts += [("tie", games.share("tie", usable), None)] if ties else []
+    parts += [("tie", games.share("tie", of=usable), None)] if ties else []
     kinds = {"same in both orders": "same", "winner flips": "flipped", "tie in one order": "tie"}
     parts += [(name, pairs.share(kind), None) for name, kind in kinds.items()]
     says = (

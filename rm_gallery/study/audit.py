@@ -349,7 +349,11 @@ class Prepared:
             if isinstance(probe, of_scales.Repeatability)
         ]
         self.reward, self.rounds = self.pairs.reward, [self.pairs.sheet, *again]
-        self.n_questions = sum(len(sheet.questions) for sheet in self.rounds)
+
+    @property
+    def n_questions(self) -> int:
+        """Questions so far; what an attack's first answers make worth asking comes in the run."""
+        return sum(len(sheet.questions) for sheet in self.rounds)
 
     def cost(self, prices: PriceTable | None = None) -> AuditCost:
         """What it takes, from the questions themselves."""
@@ -365,18 +369,9 @@ class Prepared:
             )
         return AuditCost(prompts, self.n_questions, calls, tokens, money)
 
-    def run(
-        self,
-        options: RunOptions | None = None,
-        hooks: Mapping[str, Any] | None = None,
-        **keywords: Any,
-    ) -> Audit:
-        """Ask everything and make the card; options as in `audit`, by default those it was prepared
-        with.
-        """
-        chosen, values = options_of(
-            self.reward, options or self.options, hooks or self.hooks, keywords
-        )
+    def run(self, options: RunOptions | None = None) -> Audit:
+        """Ask everything and make the card, by default with the options it was prepared with."""
+        chosen, values = options_of(self.reward, options or self.options, self.hooks, {})
         chosen, control = begun(chosen, {"audit": 1, **self.identity})
         started = time.monotonic()
         calls, cached, usage = 0, 0, dict[str, Any]()
@@ -410,6 +405,8 @@ class Prepared:
                     usage[name] = usage.get(name, 0) + value
         judge, endpoint = judge_of(self.reward)
         outcomes = [one for sheet in self.rounds for one in sheet.outcomes.values()]
+        n_questions = self.n_questions
+        n_scored = sum(one.status == "scored" for one in outcomes)
         card = Audit(
             reward=self.reward.name,
             kind=self.reward.kind,
@@ -417,8 +414,8 @@ class Prepared:
             endpoint=endpoint,
             data=self.data,
             prompts=len(self.pairs.materials),
-            questions=(n_questions := sum(len(sheet.questions) for sheet in self.rounds)),
-            scored=(n_scored := sum(one.status == "scored" for one in outcomes)),
+            questions=n_questions,
+            scored=n_scored,
             missing=worst_case_bounds(n_questions, n_scored, 0.0, missing_of(outcomes)).missing,
             findings=tuple(finding for probe in self.probes for finding in probe.findings()),
             reasons=reasons_of(outcomes),

@@ -8,7 +8,7 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import lru_cache
@@ -101,17 +101,39 @@ def evaluate(
         total = task.n_questions()
     chosen, control = begun(chosen, identity, total=total)
     started = time.monotonic()
+
+    counting = _Counting(task.benchmark, task.benchmark.scorer(seed), seed, baselines=True)
     with (
         closing(run_unordered(task.reward, task.questions(control), chosen, asked.hooks)) as scored,
         kept_in(chosen.run_dir) as keeping,
     ):
+        judged_samples = chain(
+            ((judged(task.reward, sample), True) for sample in scored),
+            ((one, False) for one in task.left_out),
+        )
         try:
-            report = _report(task, scored, seed, keeping, on_judged)
+            for one, was_asked in judged_samples:
+                credit = counting.add(one, was_asked)
+                if keeping is not None:
+                    keeping.add(sample_record(task.reward, one, credit))
+                if on_judged is not None:
+                    on_judged(one, credit)
         # it hit between two results: calls in flight are finished as at any other moment
         except KeyboardInterrupt:
             control.stop(INTERRUPTED, halt=True)
             raise
-    report = replace(_with_unread(task.benchmark, report, control), **spent_by(control, started))
+    notes = (*task.benchmark.notes(task.reward), *note_on(task.reward))
+    notes += task.reward.notes() if isinstance(task.reward, Composition) else ()
+    report = counting.report(task.data, notes, 1.0 if task.reward.higher_is_better else -1.0)
+    judge, endpoint = judge_of(task.reward)
+    report = replace(
+        _with_unread(task.benchmark, report, control),
+        reward=task.reward.name,
+        judge=judge,
+        endpoint=endpoint,
+        data=task.data.name,
+        **spent_by(control, started),
+    )
     if keeping is not None:
         keeping.finish(report)
     return report
@@ -295,54 +317,6 @@ class _Counting:
             suspicion=self.missingness.report(),
             constant=self.constancy.sentence(turn),
         )
-
-
-def _report(
-    task: Task,
-    scored: Iterator[DataSample],
-    seed: int,
-    keeping: SampleFile | None,
-    on_judged: OnJudged | None,
-) -> Report:
-    def record(one: Judged, credit: float | None) -> None:
-        if keeping is not None:
-            keeping.add(sample_record(task.reward, one, credit))
-        if on_judged is not None:
-            on_judged(one, credit)
-
-    judged_samples = chain(
-        ((judged(task.reward, sample), True) for sample in scored),
-        ((one, False) for one in task.left_out),
-    )
-    return report_of(task, judged_samples, seed, record if keeping or on_judged else None)
-
-
-def report_of(
-    task: Task,
-    judged_samples: Iterable[tuple[Judged, bool]],
-    seed: int = 0,
-    on_judged: OnJudged | None = None,
-) -> Report:
-    """The figures of judged samples, read once and in any order.
-
-    Args:
-        task: what was judged; `task.data.met` is read when all are counted.
-        judged_samples: each sample, and whether the reward was asked about it.
-        seed: that of the bootstrap intervals.
-        on_judged: called with every sample and what it earned.
-    """
-    counting = _Counting(task.benchmark, task.benchmark.scorer(seed), seed, baselines=True)
-    for one, asked in judged_samples:
-        credit = counting.add(one, asked)
-        if on_judged is not None:
-            on_judged(one, credit)
-    judge, endpoint = judge_of(task.reward)
-    notes = (*task.benchmark.notes(task.reward), *note_on(task.reward))
-    notes += task.reward.notes() if isinstance(task.reward, Composition) else ()
-    report = counting.report(task.data, notes, 1.0 if task.reward.higher_is_better else -1.0)
-    return replace(
-        report, reward=task.reward.name, judge=judge, endpoint=endpoint, data=task.data.name
-    )
 
 
 def _named_winner(one: Judged, place: Pair, verdict: int, sides: Sequence[str]) -> str:
@@ -575,24 +549,19 @@ def _mean_figure(figures: Sequence[F]) -> F:
     worst = min(figures, key=lambda figure: figure.n_scored)
     scored = [figure for figure in figures if figure.score is not None]
     score = math.fsum(figure.score or 0.0 for figure in scored) / len(scored) if scored else None
-    ci95, bounds = (
-        mean_bounds(figure.ci95 for figure in figures),
-        mean_bounds(figure.bounds for figure in figures),
-    )
+    ci95 = mean_bounds(figure.ci95 for figure in figures)
+    bounds = mean_bounds(figure.bounds for figure in figures)
     return replace(worst, score=score, ci95=ci95, bounds=bounds)
 
 
 def _repeats_in_words(about: dict[str, Any]) -> str:
     scores = ", ".join("-" if score is None else f"{100 * score:.1f}" for score in about["scores"])
-    if about.get("unstable") is None:
-        return f"{about['n']} repeats: {scores}"
-    share = (
-        ""
-        if about["judge_share"] is None
-        else f"; {100 * about['judge_share']:.1f} % of the variance is the judge's own"
-    )
-    return (
-        f"{about['n']} repeats: {scores}; {100 * about['unstable']:.1f} % of the samples did not "
-        f"earn the same each time, a single run scatters by {100 * about['run_sd']:.1f} "
-        f"points{share}"
-    )
+    words = [f"{about['n']} repeats: {scores}"]
+    if about.get("unstable") is not None:
+        words.append(
+            f"{100 * about['unstable']:.1f} % of the samples did not earn the same each time, a "
+            f"single run scatters by {100 * about['run_sd']:.1f} points"
+        )
+        if about["judge_share"] is not None:
+            words.append(f"{100 * about['judge_share']:.1f} % of the variance is the judge's own")
+    return "; ".join(words)

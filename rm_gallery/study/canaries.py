@@ -24,7 +24,7 @@ from rm_gallery.core.utils.models import copy_with, unknown_name
 from rm_gallery.gallery.rm.alignment.harmlessness.refusal import refusal_in
 from rm_gallery.integrations.scoring import scored_of
 from rm_gallery.study.attacks import text_of, with_text
-from rm_gallery.study.check_cases import REFUSAL
+from rm_gallery.study.check_cases import REFUSAL, saying_nothing
 from rm_gallery.study.source import placed_in
 
 if TYPE_CHECKING:
@@ -148,9 +148,7 @@ def _floors(own: Sequence[Canary]) -> list[Canary]:
             place[WORKSPACE] = left
     sample = copy_with(first.sample, metadata=task)
     blank = DataOutput(answer=Step(role="assistant", content="", label=label))
-    idle = copy_with(
-        blank, answer=copy_with(blank.answer, additional_kwargs={"content": None}), steps=[]
-    )
+    idle = copy_with(saying_nothing(blank), steps=[])
     outputs = {"empty": blank, "refusal": with_text(blank, REFUSAL, False), "did nothing": idle}
     golds = [text_of(one.sample.output[0]) for one in own if one.mark == "gold"]
     if any(refusal_in(text) for text in golds):

@@ -27,7 +27,7 @@ from rm_gallery.envs.environment import EnvironmentReward
 from rm_gallery.gallery.benchmarks.figures import Record, plain
 from rm_gallery.integrations.causes import given, trainers
 from rm_gallery.integrations.scoring import broken_by_answer, scored_of
-from rm_gallery.study.attacks import forged_answers, text_of, with_text
+from rm_gallery.study.attacks import forged_answers, read_texts, text_of, with_text
 from rm_gallery.study.check_cases import (
     BREAKING,
     NEAR,
@@ -254,7 +254,7 @@ class Checking:
         self._components()
         if isinstance(self.reward, WeightedSum):
             for sentence in self.reward.uneven():
-                self._say("note", "uneven_weights", sentence)
+                self._say("uneven_weights", sentence=sentence)
         self._doors()
         training = self._training()
         missing: dict[str, tuple[str, ...]] = {}
@@ -352,9 +352,14 @@ class Checking:
 
     # -- findings ----------------------------------------------------------------------------------
 
-    def _say(self, level: Level, name: str, what: str, seen: Iterable[Tried] = ()) -> None:
+    def _say(
+        self, key: str, seen: Iterable[Tried] = (), level: Level | None = None, **parts: Any
+    ) -> None:
+        """Note a weakness as `texts/weaknesses.yaml` has it, or on another level."""
+        usual, what = read_texts("weaknesses")[key]
         where = tuple(dict.fromkeys(f"{one.case}: {one.kind}" for one in seen))
-        self.weaknesses.append(Weakness(level, name, what, where))
+        name = key.partition(".")[0]
+        self.weaknesses.append(Weakness(level or usual, name, what.format_map(parts), where))
 
     def _of_kinds(self, *kinds: str) -> list[Tried]:
         return [one for one in self.tried if one.kind in kinds]
@@ -369,26 +374,21 @@ class Checking:
             name = "invalid_result" if reason in ("invalid_result", UNDECLARED) else "raises"
             if "finite number" in why or "invalid_score" in reason:
                 name = "non_finite"
-            self._say("fault", name, f"{len(seen)} completions fail ({reason}): {why}", seen)
+            self._say(name, seen, n=len(seen), reason=reason, why=why)
         lost = _unscored(self.tried)
         asked = [one for one in lost if one.expected is None or one.expected.word != "unscored"]
         if lost and len(lost) == len(self.tried):
-            what = f"No completion has a score: {lost[0].scored.reason}"
-            self._say("fault", "nothing_scored", what, lost[:1])
+            self._say("nothing_scored", lost[:1], why=lost[0].scored.reason)
         elif asked:
-            what = f"{len(asked)} completions have no score: {asked[0].scored.reason}"
-            self._say("note", "unscored", what, asked)
+            self._say("unscored", asked, n=len(asked), why=asked[0].scored.reason)
 
     def _gold(self) -> None:
         gold = self._of_kinds("gold")
         if lost := _unscored(gold):
-            what = f"The gold completion has no score: {lost[0].scored.reason}"
-            self._say("fault", "gold_unscored", what, lost)
+            self._say("gold_unscored", lost, why=lost[0].scored.reason)
         if self.full is None:
-            what = (
-                "The reward has no best score, so gold is not held against it; say it with --full."
-            )
-            return self._say("note", "full_unknown", what)
+            self._say("full_unknown")
+            return
         short = [
             one
             for one in gold
@@ -402,12 +402,7 @@ class Checking:
                 f"{name} {value:g}" for name, value in first.scored.components.items()
             )
             got = f"{first.scored.value:g} of {self.full:g}{f' ({parts})' if parts else ''}"
-            what = (
-                f"The gold completion gets {got}; if it is written in another form, give it as "
-                f"`gold` of a case."
-            )
-            self._say("note" if chosen else "fault", "gold_below_full", what, short)
-        return None
+            self._say("gold_below_full", short, "note" if chosen else "fault", got=got)
 
     def _less(self, score: float, other: float) -> bool:
         return self.turn * score < self.turn * other - NEAR * max(1.0, abs(other))
@@ -421,7 +416,7 @@ class Checking:
         return (self.turn * one.scored.value - self.floor) / (self.turn * top - self.floor)
 
     def _undeserved(self) -> None:
-        for kind in _UNDESERVED:
+        for kind in (*NOTHING, *PARTLY, "repeated", "padded", "line ends", "off-format"):
             seen = [
                 (share, one)
                 for one in self._of_kinds(kind)
@@ -432,30 +427,25 @@ class Checking:
             most, worst = max(seen, key=lambda pair: pair[0])
             above = [one for share, one in seen if share > self.ceiling + NEAR]
             what = f"gets {100 * most:.0f} % of what gold gets ({worst.scored.value:g})"
-            level: Level = "fault" if kind not in PARTLY or most >= SAME else "note"
-            hint = "" if level == "fault" else "; gate what is secondary on what matters"
+            level: Level | None = None
+            if kind in PARTLY and most < SAME:
+                level, what = "note", f"{what}; gate what is secondary on what matters"
             name, where = f"{kind.replace(' ', '_')}_rewarded", above
             if kind in ("repeated", "padded"):
                 where = [worst] if most > 1 + NEAR else []
             elif kind == "line ends":
                 changed = any(abs(share - 1) > NEAR for share, _ in seen)
-                level, name, where = "note", "line_ends", [worst] if changed else []
+                name, where = "line_ends", [worst] if changed else []
             elif kind == "off-format":
-                level, name = "note", "off_format_accepted"
-                where = above if most >= SAME else []
+                name, where = "off_format_accepted", above if most >= SAME else []
             if where:
-                self._say(level, name, _UNDESERVED[kind].format(what=what + hint), where)
+                self._say(name, where, level, kind=kind, what=what)
 
     def _expected(self) -> None:
         for one in self.tried:
             if one.expected is not None and not self._meets(one, one.expected):
                 got = one.scored.status if one.scored.value is None else f"{one.scored.value:g}"
-                self._say(
-                    "fault",
-                    "unexpected",
-                    f"{one.kind} gets {got}; expected was {one.expected}.",
-                    [one],
-                )
+                self._say("unexpected", [one], kind=one.kind, got=got, expected=one.expected)
 
     def _meets(self, one: Tried, expected: Expected) -> bool:
         score = one.scored.value
@@ -486,21 +476,14 @@ class Checking:
         scores = _scores(scored)
         moves = _span(scores) > NEAR
         if not moves:
-            what = (
-                f"The score is {scores[0]:g} for every completion: there is nothing to learn from."
-            )
-            self._say("fault", "constant", what)
+            self._say("constant.score", value=scores[0])
         for name, column in columns.items():
             known = list(column.values())
             if moves and len(known) == len(scored) and _span(known) <= NEAR:
-                what = f"The component '{name}' is {known[0]:g} for every completion (std 0)."
-                self._say("fault", "constant", what)
+                self._say("constant.component", name=name, value=known[0])
             outside = [scored[place] for place, value in column.items() if not 0 <= value <= 1]
             if outside and not self._in_own_range(name, known):
-                what = (
-                    f"The component '{name}' leaves [0, 1]: from {min(known):g} to {max(known):g}."
-                )
-                self._say("fault", "outside_0_1", what, outside)
+                self._say("outside_0_1", outside, name=name, low=min(known), high=max(known))
         for first, second in combinations(names, 2):
             both = [place for place in columns[first] if place in columns[second]]
             sides = [[columns[name][place] for place in both] for name in (first, second)]
@@ -508,11 +491,7 @@ class Checking:
                 continue
             r = correlation(*sides)
             if abs(r) >= MIRRORED:
-                what = (
-                    f"The component '{second}' mirrors '{first}' (correlation {r:.2f}): it counts "
-                    f"twice."
-                )
-                self._say("fault", "mirrors", what)
+                self._say("mirrors", name=second, other=first, r=r)
 
     def _in_own_range(self, name: str, values: Sequence[float]) -> bool:
         """Whether a component is a part of a sum that keeps to a range it declares; what its weight
@@ -558,11 +537,7 @@ class Checking:
             if score is not None and self._less(lowest, score)
         )
         if got:
-            what = (
-                f"Breaking the reward pays in training: {got}, and the lowest honest completion "
-                f"gets {lowest:g}."
-            )
-            self._say("fault", "breaking_pays", what)
+            self._say("breaking_pays", got=got, lowest=lowest)
         every = {**honest, **own, **broken}
         return dict(
             sorted(
@@ -578,9 +553,7 @@ class Checking:
         try:
             pickle.dumps(self.reward)
         except Exception as error:  # noqa: BLE001 - whatever keeps an object from being pickled
-            reason = f"{type(error).__name__}: {error}"
-            what = f"It cannot be pickled, which trainers that use processes need ({reason:.200})."
-            self._say("note", "not_picklable", what)
+            self._say("not_picklable", why=f"{type(error).__name__}: {error}")
 
     def _without_task(self, case: Case, gold: DataOutput) -> None:
         """What an environment says where task is None, of the gold completion and of an empty one."""
@@ -593,34 +566,15 @@ class Checking:
         outcomes = [scored_of(self.reward, output) for output in done.output]
         for one in outcomes:
             if one.status == "failed":
-                text = f"It fails where task is None ({one.code}): {one.reason}"
-                return self._say("fault", "raises_without_task", text)
+                self._say("raises_without_task", code=one.code, why=one.reason)
+                return
         score, full = outcomes[1].value, self.full
         if (
             score is not None
             and full is not None
             and self.turn * score >= self.turn * SAME * full > 0
         ):
-            text = (
-                f"An empty completion gets {score:g} where task is None: without a truth nothing "
-                f"can be right."
-            )
-            self._say("note", "rewarded_without_task", text)
-        return None
-
-
-_UNDESERVED = {
-    **{kind: f"A completion that deserves nothing ({kind}) {{what}}." for kind in NOTHING},
-    "truncated": "A completion cut off before its answer, or halfway where nobody knows it, {what}.",
-    "hollow": "A completion in the right form without an answer {what}.",
-    "wrong": "A completion in the right form with a wrong answer {what}.",
-    "all answers": "A completion that gives every answer, the right one among them, {what}.",
-    "repeated": "The gold completion twelve times over {what}.",
-    "padded": "The gold completion padded with sentences that say nothing {what}.",
-    "line ends": "Windows line ends change the score of the gold completion.",
-    "off-format": "The bare answer without its form {what}.",
-}
-"""What is said of each kind that gets more than it deserves, in the order of the findings."""
+            self._say("rewarded_without_task", score=score)
 
 
 def _span(known: Sequence[float]) -> float:

@@ -237,27 +237,29 @@ def trials(case: Case, gold: DataOutput | None, steps: bool) -> list[Trial]:
     """
     prompt, empty = case.sample.query_text(), _empty(case)
 
-    def text(kind: str, content: str) -> Trial:
-        return Trial(kind, with_text(empty, content, steps))
-
+    answer = text_of(gold) if gold is not None else ""
+    texts = {
+        "empty": "",
+        "blank": " \n\t",
+        "null": None,
+        "echo": prompt,
+        "stuffed": stuffed(f"{prompt} {answer} {case.truth}"),
+    }
+    if not refusal_in(answer):  # a refusal may be what is right
+        texts["refusal"] = REFUSAL
     completions = [
-        text("empty", ""),
-        text("blank", " \n\t"),
-        Trial(
-            "null",
-            copy_with(empty, answer=copy_with(empty.answer, additional_kwargs={"content": None})),
-        ),
-        text("echo", prompt),
-        text(
-            "stuffed", stuffed(f"{prompt} {text_of(gold) if gold is not None else ''} {case.truth}")
-        ),
+        Trial(kind, saying_nothing(empty) if text is None else with_text(empty, text, steps))
+        for kind, text in texts.items()
     ]
-    if gold is None or not refusal_in(text_of(gold)):  # a refusal may be what is right
-        completions.append(text("refusal", REFUSAL))
     if gold is not None:
         completions += _of_gold(case, gold, steps)
     completions += [Trial(f"own: {one.name}", one.output, one.expected) for one in case.written]
     return completions
+
+
+def saying_nothing(empty: DataOutput) -> DataOutput:
+    """An empty completion whose content is null, as of a model that was asked and did nothing."""
+    return copy_with(empty, answer=copy_with(empty.answer, additional_kwargs={"content": None}))
 
 
 def _of_gold(case: Case, gold: DataOutput, steps: bool) -> list[Trial]:

@@ -289,8 +289,9 @@ def _differences(scored: Pairs, seed: int) -> tuple[Difference, list[Difference]
         own = scored if len(subsets) == 1 else scored[scored.subset == subsets[name]]
         sides = _means(own.credit)
         difference = None if name in ties else _mean_difference(own)
-        if name in ties and (of_ties := _ties(own, seed)):  # they are no mean of credits
-            difference, *sides = of_ties
+        if name in ties and (of_ties := ties_difference(own.side(1), own.side(0), seed)):
+            difference, *sides = of_ties  # they are no mean of credits
+            sides.reverse()
         if difference is not None:
             means[name] = difference
             parts.append(_difference(name or UNNAMED, sides, difference, len(own)))
@@ -312,11 +313,6 @@ def _mean_difference(
     strata = pairs.subset if by_subset or weights is not None else None
     changes = pairs.credit[1] - pairs.credit[0]
     return clustered_mean(changes, pairs.clusters, strata=strata, weights=codes, bounds=(-1.0, 1.0))
-
-
-def _ties(pairs: Pairs, seed: int) -> tuple[ClusteredMean, float, float] | None:
-    estimates = ties_difference(pairs.side(1), pairs.side(0), seed)
-    return estimates and (estimates[0], estimates[2], estimates[1])
 
 
 def _difference(

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.options import whole
 from rm_gallery.core.reward.run import run_unordered
+from rm_gallery.core.stats import np
 from rm_gallery.core.stats.denominator import added, worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
@@ -127,7 +128,7 @@ def conflicts(asked: Asked, **keywords: Unpack[Keywords]) -> Conflicts:
     chosen, control = begun(asked.options, about, total=len(sheet.questions))
     with closing(run_unordered(built, sheet.questions.values(), chosen, asked.hooks)) as scored:
         sheet.collect(scored)
-    out = replace(_conflicts_of(sheet, games, name), calls=control.calls, stopped=control.stopped)
+    out = _conflicts_of(sheet, games, name, calls=control.calls, stopped=control.stopped)
     if chosen.run_dir is not None:
         write_whole(Path(chosen.run_dir) / "conflicts.json", as_json(out.to_dict()))
     return out
@@ -163,7 +164,6 @@ def cycles(n: int, better: Iterable[Places]) -> list[list[int]]:
 
     `better` holds (winner, loser) pairs of positions below `n`.
     """
-    import numpy as np
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -200,6 +200,7 @@ def _conflicts_of(
     sheet: Questionnaire,
     samples: list[SampleComparisons],
     name: str,
+    **spent: Any,
 ) -> Conflicts:
     rates: dict[str, tuple[list[float], list[str]]] = {key: ([], []) for key in _WHAT}
     statuses: list[Status] = []
@@ -244,6 +245,7 @@ def _conflicts_of(
         figures=figures,
         examples=tuple(examples),
         notes=tuple(notes),
+        **spent,
     )
 
 

@@ -142,19 +142,17 @@ def compare_versions(
         bounds = (0.0, 1.0) if within else (-math.inf, math.inf)
     columns = [[run.anchor(name).score for name in every] for run in runs]
     both = [(old.anchor(name), new.anchor(name)) for name in every]
-    labels = [before.label if before.label is not None else now.label for before, now in both]
-    clusters = [before.cluster or now.cluster for before, now in both]
-    first, second = ([one.credit for one in side] for side in zip(*both, strict=True))
-    labelled = any(label is not None for label in labels)
-    earned = any(credit is not None for credit in first) and any(
-        credit is not None for credit in second
+    labels = _where_known(
+        now.label if before.label is None else before.label for before, now in both
     )
+    clusters = [before.cluster or now.cluster for before, now in both]
+    first, second = (_where_known(one.credit for one in side) for side in zip(*both, strict=True))
     k = 2 + len(old_again)
     return drift(
         columns[0],
         columns[1],
-        labels=labels if labelled else None,
-        credits=(first, second) if earned and not labelled else None,
+        labels=labels,
+        credits=(first, second) if first and second and not labels else None,
         old_again=columns[2:k],
         new_again=columns[k:],
         clusters=[own or name for own, name in zip(clusters, every, strict=True)]
@@ -165,6 +163,12 @@ def compare_versions(
         confidence=confidence,
         seed=seed,
     )
+
+
+def _where_known(values: Iterable[float | None]) -> list[float | None] | None:
+    """The values of all anchors; None where there is none at all."""
+    known = list(values)
+    return known if any(value is not None for value in known) else None
 
 
 def drift_dict(comparison: Drift) -> dict[str, Any]:
@@ -265,15 +269,19 @@ def _same_texts(first: Anchors, other: Anchors) -> None:
         for name, anchor, again in both
         if None not in (anchor.label, again.label) and anchor.label != again.label
     ]
-    where = f"in {other.name} than in {first.name}, such as"
-    if moved:
-        what = f"{len(moved)} anchors have other texts {where} {moved[0][:40]!r}"
-        raise ConfigError(f"{what}: that is another question, not another judge")
-    if relabelled:
-        what = f"{len(relabelled)} anchors have another label {where} {relabelled[0][:40]!r}"
-        raise ConfigError(
-            f"{what}: the labels changed, not the judge; compare under one set of labels"
-        )
+    for names, other_what, hint in (
+        (moved, "other texts", "that is another question, not another judge"),
+        (
+            relabelled,
+            "another label",
+            "the labels changed, not the judge; compare under one set of labels",
+        ),
+    ):
+        if names:
+            raise ConfigError(
+                f"{len(names)} anchors have {other_what} in {other.name} than in {first.name}, such "
+                f"as {names[0][:40]!r}: {hint}"
+            )
 
 
 @dataclass(frozen=True)

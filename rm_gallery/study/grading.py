@@ -23,7 +23,7 @@ from rm_gallery.core.graders.llm import shown
 from rm_gallery.core.graders.rows import MissingField, TableRow, mapped, row_of
 from rm_gallery.core.graders.run import Results
 from rm_gallery.core.runner.grading_runner import GradingRunner, rows_of
-from rm_gallery.core.score import NOT_BEGUN, stopped
+from rm_gallery.core.score import NOT_BEGUN, Score, stopped
 from rm_gallery.core.stats import Floats, Integers, np
 from rm_gallery.core.stats.agreement import spearman_estimate
 from rm_gallery.core.stats.consistency import variance_parts
@@ -34,6 +34,7 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.models import check_known, unknown_name
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.judgements import Status, worst
 from rm_gallery.study.runs import kept_in, without_empty
 from rm_gallery.study.sheet import blank_is_none, value_of
 from rm_gallery.study.source import Shard, file_sha256, placed_in, sharded
@@ -180,14 +181,11 @@ class _Column:
 
     def figure(self, clusters: Integers) -> Figure:
         scores = self.scores
-        mean, total = (
-            mean_of(scores, clusters, bounds=self.bounds),
-            math.fsum(scores[scores == scores]),
-        )
+        ci95 = mean_of(scores, clusters, bounds=self.bounds).ci95
         counts = self.statuses, self.missing, self.bounds
-        figure = figure_of("mean_score", mean.estimate, total, *counts, ci95=mean.ci95)
+        figure = figure_of("mean_score", scores[~np.isnan(scores)], *counts, ci95=ci95)
         # of a grader that only ranks there is no mean
-        return figure if mean.estimate is not None else replace(figure, bounds=None)
+        return figure if figure.score is not None else replace(figure, bounds=None)
 
     def distribution(self) -> dict[str, Any]:
         scores = self.scores
@@ -215,10 +213,10 @@ def middle_of(low: float | None, high: float | None) -> float | None:
     return None if low is None or high is None else (low + high) / 2
 
 
-def status_of(result: Any) -> str:
+def status_of(result: Any) -> Status:
     """scored, unscored, failed, or stopped where the run did not get to it."""
-    why = result.as_score()
-    return "stopped" if why.code in NOT_BEGUN else str(why.status)
+    why: Score[Any] = result.as_score()
+    return "stopped" if why.code in NOT_BEGUN else why.status
 
 
 def cause_of(error: Any) -> str:
@@ -321,9 +319,9 @@ def grade(
     clusters, in_file = Clusters.of_hashes(asked).codes, isinstance(data, (str, Path))
     parts = {name: column.figure(clusters) for name, column in by_grader.items()}
     same = {name: column.constant for name, column in by_grader.items()}
-    judges = {judge_of(config.grader) for config in runner.grader_configs.values()}
+    judges = [judge_of(config.grader) for config in runner.grader_configs.values()]
     judge, endpoint = (
-        ", ".join(sorted({pair[k] or "" for pair in judges} - {""})) or None for k in (0, 1)
+        ", ".join(sorted(set(filter(None, names)))) or None for names in zip(*judges, strict=True)
     )
     report = GradeReport(
         **{
@@ -499,10 +497,6 @@ def _row_record(
     elif first.kind == "rank":
         answers = [shown(text) for text in fields.get("responses") or ()] or [""] * len(first.rank)
         scores = [float(len(first.rank) - place) for place in first.rank]
-    statuses = [status_of(result) for result in results.values()]
-    status = next(
-        (lost for lost in ("stopped", "failed", "unscored") if lost in statuses), "scored"
-    )
     reasons = [
         f"{name} {_result_text(result)}: {result.reason}" for name, result in results.items()
     ]
@@ -512,7 +506,7 @@ def _row_record(
         if r.kind == "score" and r.threshold is not None
     }
     record = {
-        "status": status,
+        "status": worst(map(status_of, results.values())),
         "prompt": _first_filled(fields, ASKED),
         "answers": answers,
         "scores": scores,

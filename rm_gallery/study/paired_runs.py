@@ -117,6 +117,9 @@ class RunSamples:
         return f"{reward} ({self.run.folder.name})" if reward else self.run.folder.name
 
 
+_COLUMNS = ("place", "credit", "lost", "subset", "cluster")
+
+
 @dataclass(frozen=True)
 class Pairs:
     """Samples of the first run, each with the same one of the second; arrays of two rows have one a
@@ -143,8 +146,7 @@ class Pairs:
 
     def __getitem__(self, kept: Any) -> Pairs:
         """Some of them, by a mask or by places."""
-        both = self.place[:, kept], self.credit[:, kept], self.lost[:, kept]
-        return Pairs(self.runs, *both, self.subset[kept], self.cluster[kept], self.filled)
+        return replace(self, **{name: getattr(self, name)[..., kept] for name in _COLUMNS})
 
     @property
     def scored(self) -> Pairs:
@@ -257,12 +259,13 @@ class Matched:
                 others = np.flatnonzero(self.only[1 - number])
                 absent = np.full(len(others), _ABSENT)
                 parts.append(self._pairs_at(*((others, absent) if number else (absent, others))))
-        place, credit, lost, subset, cluster = (
-            np.concatenate([getattr(part, name) for part in parts], axis=-1)
-            for name in ("place", "credit", "lost", "subset", "cluster")
-        )
-        joined = Pairs(self.runs, place, credit, lost, subset, cluster)
-        return pairs if len(parts) == 1 else joined
+        if len(parts) == 1:
+            return pairs
+        columns = {name: [getattr(part, name) for part in parts] for name in _COLUMNS}
+        joined: dict[str, Any] = {
+            name: np.concatenate(own, axis=-1) for name, own in columns.items()
+        }
+        return replace(pairs, **joined)
 
     def missing(self) -> dict[str, dict[str, int]]:
         """What has no score in each run, by who caused it."""

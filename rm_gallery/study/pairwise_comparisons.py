@@ -57,8 +57,7 @@ class PairwiseComparison(NamedTuple):
     """Two answers to one prompt, by the keys of the questions that compare them."""
 
     keys: tuple[str, ...]
-    turned: tuple[bool, ...]
-    """Per question whether it shows the two the other way round."""
+    """Of two questions about both answers, the second shows them the other way round."""
     cluster: str
     """Comparisons of one cluster are about the same prompt and are not independent."""
 
@@ -112,11 +111,7 @@ class Questionnaire:
             keys = [self.ask(of, [first, second])]
         else:
             keys = [self.ask(of, [first, second]), self.ask(of, [second, first])]
-        return PairwiseComparison(
-            tuple(keys),
-            (False, True)[: len(keys)] if self.comparing else (False, False),
-            cluster_of(of),
-        )
+        return PairwiseComparison(tuple(keys), cluster_of(of))
 
     def calls(self) -> int:
         """Judgements the questions take: one model call each where a model judges and no reply is
@@ -138,28 +133,26 @@ class Questionnaire:
         reason, message = (issue.reason, issue.message) if issue else ("", "")
         if one.status != "scored":
             return QuestionOutcome(one.status, (), (), reason or one.status, message, one.cause)
+        scores, games = list(one.scores), list[Game]()
         if not self.comparing:
             turn = 1.0 if self.reward.higher_is_better else -1.0
-            scores = [self.reward.score_of_output(output) for output in sample.output]
-            return QuestionOutcome(
-                "scored", tuple(None if score is None else turn * score for score in scores)
-            )
-        if len(sample.output) != 2:
-            return QuestionOutcome("scored", tuple(one.scores))
-        shown = [
-            (j.place, j.verdict)
-            for j in one.judgements
-            if isinstance(j.place, Pair) and self.reward.judged
-        ]
-        if not shown:  # a rule or a trained model: its two scores, in the order given
-            shown = [(Pair(0, 1), sign(*one.scores))]
-        # a verdict of +1 is for the one shown first
-        games = [
-            Game(p.first, verdict if p.first == 0 else -verdict)
-            for p, verdict in shown
-            if verdict is not None
-        ]
-        return QuestionOutcome("scored", tuple(one.scores), tuple(games))
+            own = map(self.reward.score_of_output, sample.output)
+            scores = [None if score is None else turn * score for score in own]
+        elif len(sample.output) == 2:
+            shown = [
+                (j.place, j.verdict)
+                for j in one.judgements
+                if isinstance(j.place, Pair) and self.reward.judged
+            ]
+            if not shown:  # a rule or a trained model: its two scores, in the order given
+                shown = [(Pair(0, 1), sign(*scores))]
+            # a verdict of +1 is for the one shown first
+            games = [
+                Game(p.first, verdict if p.first == 0 else -verdict)
+                for p, verdict in shown
+                if verdict is not None
+            ]
+        return QuestionOutcome("scored", tuple(scores), tuple(games))
 
     def games(self, comparison: PairwiseComparison) -> list[Game]:
         """The games of a comparison, one per order; none unless every question of it was scored."""
@@ -171,12 +164,11 @@ class Questionnaire:
         if len(known) < len(comparison.keys):
             return []
         if self.comparing:
-            both = [
-                (game, turned)
-                for one, turned in zip(known, comparison.turned, strict=True)
+            return [
+                game.turned() if turned else game
+                for turned, one in enumerate(known)
                 for game in one.games
             ]
-            return [game.turned() if turned else game for game, turned in both]
         verdict = sign(known[0].scores[0], known[1].scores[0])
         return [] if verdict is None else [Game(None, verdict)]
 
@@ -274,7 +266,7 @@ def decide(value: float | None, ci95: Interval | None, clusters: int, limit: Lim
     """
     if value is None or ci95 is None or clusters < SHOWN:
         return "not enough"
-    low, high = ci95
+    (low, high), good, bad = ci95, limit.good, limit.bad
     if limit.sides == "both":
         low, high, value = (
             (0.0 if low <= 0 <= high else min(abs(low), abs(high))),
@@ -282,9 +274,7 @@ def decide(value: float | None, ci95: Interval | None, clusters: int, limit: Lim
             abs(value),
         )
     elif limit.sides == "high":
-        low, high, value = -high, -low, -value
-    turn = -1.0 if limit.sides == "high" else 1.0
-    good, bad = turn * limit.good, turn * limit.bad
+        low, high, value, good, bad = -high, -low, -value, -good, -bad
     if low > bad:
         return "fail"
     if clusters < LEAST:
@@ -390,8 +380,10 @@ def mean_finding(
     def interval(mean: ClusteredMean, level: float) -> Interval:
         return mean.interval(level) if unit == "share" else net_interval(values, mean, level)
 
-    ends = [(interval(mean, 1 - 0.05 / worst_of).low, interval(mean, 0.95).high) for mean in means]
-    intervals = [Interval(*both) for both in ends]
+    intervals = [
+        Interval(interval(mean, 1 - 0.05 / worst_of).low, interval(mean, 0.95).high)
+        for mean in means
+    ]
     value = means[0].estimate if means else None
     ci95 = max(intervals, key=lambda interval: interval.high - interval.low, default=None)
     finding = Finding(probe, name, what, unit, value, ci95, len(values), distinct, **more)

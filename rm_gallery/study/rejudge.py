@@ -30,7 +30,6 @@ from rm_gallery.study.conflicts import samples_of
 from rm_gallery.study.doors import Asked, Keywords, door
 from rm_gallery.study.runs import kept_in, sample_record
 from rm_gallery.study.table import (
-    RowStatuses,
     ScoreReport,
     mean_score,
     open_ended,
@@ -45,6 +44,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 REJUDGED = "rejudged.json"
+_BESIDE = ("n_both", "n_recorded", "old_mean", "new_mean", "spearman", "kendall", "changed")
+"""What the run's own report has of the rollouts with both rewards, beside their difference."""
 RULE = "mean over rollouts"
 BROKEN = "broken_rollout"
 """The reason of a rollout that has no end to be judged."""
@@ -180,18 +181,38 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
                 )
             rows.append((row, one))
             if keeping is not None:
-                keeping.add(_record(built, row, one))
+                value = row.new
+                share = value if value is not None and 0.0 <= value <= 1.0 else None
+                record = sample_record(built, one, share)
+                if (
+                    value is not None
+                ):  # of steps that were judged the rollout's own score stands there
+                    record["scores"] = [value if built.higher_is_better else -value]
+                keeping.add(record)
     ended, crashed = iter(rows[: len(whole)]), iter(rows[len(whole) :])
     rows = [next(crashed if _broke(sample) else ended) for sample in samples]
-    figures = _figures(built, rows)
     judge, endpoint = judge_of(built)
     spent = spent_by(control, began_at)
     out = _compare_runs(built, name, rows)
     out = replace(out, reasons=reasons.sorted(), calls=spent["calls"], stopped=spent["stopped"])
-    extra = {**figures.extra, "verdict": out.verdict, "recorded": _beside(out)}
-    report = replace(
-        figures,
-        extra=extra,
+    values = np.array([row.new for row, _ in rows], dtype=np.float64)
+    part = mean_score(
+        values,
+        Clusters.of_names(one.cluster for _, one in rows).codes,
+        np.arange(len(rows)),
+        [row_status_of(one) for _, one in rows],
+        open_ended(built.score_range),
+    )
+    spread = spread_of(values[~np.isnan(values)])
+    recorded = {name: getattr(out, name) for name in _BESIDE}
+    recorded["difference"], recorded["ci95"], recorded["p_value"] = out.difference
+    extra = {
+        **({"spread": spread} if spread else {}),
+        "verdict": out.verdict,
+        "recorded": recorded,
+    }
+    report = ScoreReport(
+        **{**vars(part), "extra": extra},
         benchmark="rollouts",
         version=RULE,
         reward=built.name,
@@ -231,39 +252,6 @@ def _judged_again(reward: BaseReward, sample: DataSample) -> tuple[Rejudgement, 
         recorded.get("parts") or {},
     )
     return row, one
-
-
-def _record(reward: BaseReward, row: Rejudgement, one: Judged) -> dict[str, Any]:
-    """The line of samples.jsonl; of steps that were judged the rollout's own score stands there."""
-    value = row.new
-    share = value if value is not None and 0.0 <= value <= 1.0 else None
-    record = sample_record(reward, one, share)
-    turn = 1.0 if reward.higher_is_better else -1.0
-    return record if value is None else {**record, "scores": [turn * value]}
-
-
-def _figures(reward: BaseReward, rows: Sequence[tuple[Rejudgement, Judged]]) -> ScoreReport:
-    """The new rewards of all rollouts."""
-    values = np.array([row.new for row, _ in rows], dtype=np.float64)
-    clusters = Clusters.of_names(one.cluster for _, one in rows).codes
-    bounds = open_ended(reward.score_range)
-    statuses = RowStatuses({}, len(rows))
-    for place, (_, one) in enumerate(rows):
-        statuses[place] = row_status_of(one)
-    part = mean_score(values, clusters, np.arange(len(rows)), statuses, bounds)
-    spread = spread_of(values[~np.isnan(values)])
-    return ScoreReport(**vars(part) | {"extra": {"spread": spread} if spread else {}})
-
-
-def _beside(report: RejudgeReport) -> dict[str, Any]:
-    """Old and new rewards of the rollouts with both, as figures of a run."""
-    names = ("n_both", "n_recorded", "old_mean", "new_mean", "spearman", "kendall", "changed")
-    return {
-        **{name: getattr(report, name) for name in names},
-        "difference": report.difference.estimate,
-        "ci95": report.difference.ci95,
-        "p_value": report.difference.p_value,
-    }
 
 
 def _compare_runs(

@@ -7,28 +7,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 from rm_gallery.core.data.schema import DataOutput
 from rm_gallery.core.reward.judges import asks_a_model
+from rm_gallery.core.stats import Floats, np
 from rm_gallery.core.stats.agreement import spearman, spearman_difference, spearman_estimate
 from rm_gallery.core.stats.clustered import draws_interval, from_draws
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.study.attacks import NO_ANSWERS, text_of
-from rm_gallery.study.pairwise_comparisons import (
-    Finding,
-    Limit,
-    QuestionOutcome,
-    mean_finding,
-)
+from rm_gallery.study.pairwise_comparisons import Finding
 from rm_gallery.study.probes import AnswerPairs, Probe
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[np.float64]
-
 
 RESAMPLES = 1000
 
@@ -68,15 +58,12 @@ class Range(Probe):
             scores.append([score for score in given if score is not None])
             poor += [(score, number) for score in given[1:] if score is not None]
         every = [score for own in scores for score in own]
-        top, low = self._ends(every)
-        ties = "pairs of a good and a worse answer that get the same score"
+        low, high = pairs.reward.score_range
+        if not pairs.reward.higher_is_better:
+            low, high = (None if end is None else -end for end in (high, low))
+        top = max(every, default=0.0) if high is None else high  # without a bound the best seen
         # scores are kept so that higher is better; people are shown the reward's own
         turn, end = (1.0, "highest") if self.pairs.reward.higher_is_better else (-1.0, "lowest")
-        at_top = (
-            f"worse answers and texts that answer nothing that get the {end} score ({turn * top:g})"
-            if every
-            else ""
-        )
         values = [float(score == top) for score, _ in poor]
         own = [turn * score for score in every]
         counts = Counter(own)
@@ -87,42 +74,21 @@ class Range(Probe):
         }
         for score, times in counts.most_common(1):
             extra["most_common"] = {"score": score, "share": times / len(own)}
+        where = [pairs.plain[n].cluster for _, n in poor]
+        self.words = {"end": end, "top": turn * top}
+        at_top = self._mean("saturation", values, where)
         return [
-            self._rate(
-                "ties",
-                ties,
-                pairs.plain,
-                lambda margin: float(margin == 0),
-                Limit(0.25, 0.50),
-                extra=extra,
-            ),
-            mean_finding(
-                self.name,
-                "saturation",
-                at_top,
-                values,
-                [pairs.plain[n].cluster for _, n in poor],
-                Limit(0.15, 0.40),
-            ),
-            self._used(scores, low, top),
+            self._rate("ties", pairs.plain, lambda margin: float(margin == 0), extra=extra),
+            at_top if every else replace(at_top, what=""),
+            self._used(scores, None if high is None else low, top),
         ]
 
-    def _ends(self, every: Sequence[float]) -> tuple[float, float | None]:
-        """The best score there is (the best seen where there is no bound), and the worst there is."""
-        low, high = self.pairs.reward.score_range
-        if not self.pairs.reward.higher_is_better:
-            low, high = (None if end is None else -end for end in (high, low))
-        return (max(every, default=0.0), None) if high is None else (high, low)
-
     def _used(self, scores: list[list[float]], low: float | None, top: float) -> Finding:
-        what = "the part of the scale between the 5th and the 95th percentile of all scores given"
         if low is None or top <= low:
-            return self._does_not_apply("used", what, "the scale has no bounds")
+            return self._figure("used", verdict="does not apply", why="the scale has no bounds")
         kept = [own for own in scores if own]
         if not kept:
-            return Finding(self.name, "used", what, verdict="not enough")
-        import numpy as np
-
+            return self._figure("used", verdict="not enough")
         rng, width = np.random.default_rng(self.pairs.seed), top - low
 
         def used(values: Sequence[float]) -> float:
@@ -136,8 +102,7 @@ class Range(Probe):
         every = [score for own in kept for score in own]
         value, n = used(every), len(kept)
         ci95 = from_draws(value, np.array(draws), n).interval()
-        finding = Finding(self.name, "used", what, "share", value, ci95, len(every), n)
-        return finding.held_to(Limit(0.40, 0.20, "high"))
+        return self._figure("used", value=value, ci95=ci95, n=len(every), clusters=n)
 
 
 class LengthCorrelation(Probe):
@@ -149,35 +114,23 @@ class LengthCorrelation(Probe):
         """Rank correlation of score (or verdict) and length, and how far it exceeds that of the
         labels.
         """
-        import numpy as np
-
         blocks = [
             block for number in range(len(self.pairs.materials)) if (block := self._block(number))
         ]
         of = "verdict and difference in length" if self.pairs.comparing else "score and length"
-        what = f"rank correlation of {of}, of plain answers"
-        beyond = (
-            f"rank correlation of {of}, less that of the labels with length on the same answers"
-        )
+        self.words = {"of": of}
         if len(blocks) < 5:
             n = 2 * len(blocks)
-            return [
-                Finding(self.name, name, what, "correlation", n=n, verdict="not enough")
-                for name in ("rank", "excess")
-            ]
+            return [self._figure(name, n=n, verdict="not enough") for name in ("rank", "excess")]
         scores, lengths, labels = np.array(blocks, dtype=np.float64).reshape(-1, 3).T
         names = np.repeat(np.arange(len(blocks)), 2)
         drawn = spearman_difference(scores, labels, lengths, names, self.pairs.seed, RESAMPLES)
         r, of_labels = spearman(scores, lengths), spearman(labels, lengths)
         if drawn is None or r is None:
             why = "all scores, or all lengths, are equal"
-            return [self._does_not_apply("rank", what, why, "correlation")]
+            return [self._figure("rank", verdict="does not apply", why=why)]
         value, excess = drawn
-        shared: dict[str, Any] = {
-            "unit": "correlation",
-            "n": len(scores),
-            "clusters": len(blocks),
-        }
+        shared: dict[str, Any] = {"n": len(scores), "clusters": len(blocks)}
         rank = spearman_estimate(scores, lengths, clusters=names)
         low, high = draws_interval(excess) or (value, value)
         # draws that are all alike say nothing: then it is as uncertain as a correlation of so many
@@ -187,19 +140,10 @@ class LengthCorrelation(Probe):
             if high - low > 1e-9
             else from_draws(value, excess, len(blocks), bounds=(-1, 1)).interval()
         )
-        over: dict[str, Any] = {"value": value, "ci95": ci95, "extra": {"labels": of_labels}}
+        of_rank = None if rank is None else rank.interval()
         return [
-            Finding(
-                self.name,
-                "rank",
-                what,
-                value=r,
-                ci95=None if rank is None else rank.interval(),
-                **shared,
-            ),
-            Finding(self.name, "excess", beyond, **over, **shared).held_to(
-                Limit(0.40, 0.50, "both")
-            ),
+            self._figure("rank", value=r, ci95=of_rank, **shared),
+            self._figure("excess", value=value, ci95=ci95, extra={"labels": of_labels}, **shared),
         ]
 
     def _block(self, number: int) -> list[tuple[float, float, float]]:
@@ -234,27 +178,22 @@ class Repeatability(Probe):
         """Share of verdicts that change, and what part of the scores' variance is noise."""
         pairs = self.pairs
         both = list(zip(pairs.plain, self.second.plain, strict=True))
-        what = "comparisons with another verdict when the same question is asked a second time"
-        return [
-            self._changes("changed", what, both, self.second.sheet),
-            self._noise(),
-        ]
+        return [self._changes("changed", both, self.second.sheet), self._noise()]
 
     def _noise(self) -> Finding:
         """The share of one score's variance around the answer's own in the variance of all scores."""
-        import numpy as np
-
-        what = "the part of the variance of all scores that comes from asking twice"
         if self.pairs.comparing:
-            return self._does_not_apply("noise", what, "a verdict has no variance of its own")
+            return self._figure(
+                "noise", verdict="does not apply", why="a verdict has no variance of its own"
+            )
         blocks = [
             block for number in range(len(self.pairs.materials)) if (block := self._twice(number))
         ]
         table = np.array(blocks, dtype=np.float64)  # prompt, answer, time
         if len(blocks) < 2 or np.ptp(table) == 0.0:
             if len(blocks) > 1:
-                return self._does_not_apply("noise", what, "all scores are equal")
-            return Finding(self.name, "noise", what, verdict="not enough")
+                return self._figure("noise", verdict="does not apply", why="all scores are equal")
+            return self._figure("noise", verdict="not enough")
         # scores near the end of what a float holds have squares beyond it
         scale = float(np.abs(table).max())
         table, n = table / scale, len(table)
@@ -263,18 +202,15 @@ class Repeatability(Probe):
         value = float(_noise_share(here)[0])
         ci95 = from_draws(value, _noise_share(drawn), len(blocks)).interval()
         deviation = scale * math.sqrt(float(((here[..., 0] - here[..., 1]) ** 2).mean() / 2))
-        return Finding(
-            self.name,
+        return self._figure(
             "noise",
-            what,
-            "share",
-            value,
-            ci95,
-            here.shape[1],
-            len(blocks),
+            value=value,
+            ci95=ci95,
+            n=here.shape[1],
+            clusters=n,
             why=f"one score varies by {deviation:.2g} (standard deviation)",
             extra={"score_sd": deviation},
-        ).held_to(Limit(0.15, 0.40))
+        )
 
     def _twice(self, number: int) -> list[list[float]]:
         """Both scores of both answers to a prompt; empty where one is missing."""
@@ -287,15 +223,13 @@ class Repeatability(Probe):
         return known if all(len(both) == 2 for both in known) else []
 
 
-def _noise_share(scores: Numbers) -> Numbers:
+def _noise_share(scores: Floats) -> Floats:
     """Per draw, half the mean squared difference of two scores over the variance of all; 0 where
     all are equal.
     """
-    import numpy as np
-
     within = ((scores[..., 0] - scores[..., 1]) ** 2).mean(axis=1) / 2
     total = scores.reshape(len(scores), -1).var(axis=1, ddof=1)
-    share: Numbers = np.divide(within, total, out=np.zeros(len(scores)), where=total > 0)
+    share: Floats = np.divide(within, total, out=np.zeros(len(scores)), where=total > 0)
     return np.minimum(share, 1.0)
 
 
@@ -307,6 +241,7 @@ class Replies(Probe):
     def __init__(self, pairs: AnswerPairs, keys: Sequence[str]) -> None:
         super().__init__(pairs)
         self.keys = list(keys)
+        self.group = "replies" if asks_a_model(pairs.reward) else "replies_of_rules"
 
     def read(self) -> list[Finding]:
         """Questions without a verdict: those whose reply could not be read, and those that broke."""
@@ -315,36 +250,12 @@ class Replies(Probe):
             for key in self.keys
             if (one := self.pairs.sheet.outcomes.get(key)) and one.status != "stopped"
         ]
-        judged = asks_a_model(self.pairs.reward)
-        unread = (
-            "questions whose reply held no verdict that could be read"
-            if judged
-            else "questions without a score"
-        )
-        limit = Limit(0.03, 0.10)
-        return [
-            self._without("unread", unread, outcomes, "unscored", limit if judged else None),
-            self._without("failed", "questions that ended in an error", outcomes, "failed", limit),
-        ]
-
-    def _without(
-        self,
-        name: str,
-        what: str,
-        outcomes: list[tuple[str, QuestionOutcome]],
-        status: str,
-        limit: Limit | None,
-    ) -> Finding:
-        reasons = Counter(one.reason for _, one in outcomes if one.status == status)
-        why = ", ".join(f"{n} × {reason}" for reason, n in reasons.most_common(3))
-        credits = [float(one.status == status) for _, one in outcomes]
-        return mean_finding(
-            self.name,
-            name,
-            what,
-            credits,
-            [key for key, _ in outcomes],
-            limit,
-            extra={"reasons": dict(reasons)},
-            why=why,
-        )
+        figures = []
+        for name, status in (("unread", "unscored"), ("failed", "failed")):
+            reasons = Counter(one.reason for _, one in outcomes if one.status == status)
+            why = ", ".join(f"{n} × {reason}" for reason, n in reasons.most_common(3))
+            credits = [float(one.status == status) for _, one in outcomes]
+            asked = [key for key, _ in outcomes]
+            extra = {"reasons": dict(reasons)}
+            figures.append(self._mean(name, credits, asked, extra=extra, why=why))
+        return figures

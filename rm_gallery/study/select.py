@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations, product
 from typing import Any
 
@@ -150,21 +151,21 @@ class JudgeSelection:
             rivals = ", ".join(
                 other
                 for first, other in self.differences
-                if first == used and other not in constant and not self._beats(used, other)
+                if first == used and other not in constant and self._shown(used, other) >= 0
             )
             note = f"; {rivals} cannot be told apart from it with {self.judges[0].n} rows"
             return (
                 f"Keep {used}: none {'that tells answers apart ' if constant else ''}agrees more "
                 f"with the labels{note if rivals else ''}."
             )
-        difference, p, limits = self._between(used, best)
+        (difference, p), limits = self.differences[used, best], self._limits(used, best)
         low, high = difference.interval or (math.nan, math.nan)
         shown = (difference.difference, low, high, *limits)
         gap, low_text, high_text, worst, top = map(self._points, shown)
         evidence = f"{gap} [{low_text}, {high_text}], {self.n_shared} rows"
         if limits.low < limits.high:
             evidence += f" that all judged, {worst} to {top} whatever the missing scores were"
-        if self._beats(best, used):
+        if self._shown(used, best) > 0:
             return f"Take {best}: it agrees more with the labels than {used}, by {evidence}, p = {p:.2g}."
         more = (
             f"; about {difference.needed:,} rows would show a difference of this size"
@@ -183,24 +184,17 @@ class JudgeSelection:
             return "-"
         return f"{100 * value:+.1f} points" if self.measure == "accuracy" else f"{value:+.3f}"
 
-    def _between(self, first: str, second: str) -> tuple[PairedDifference, float | None, Interval]:
-        """Second minus first, its corrected p-value, and its limits, of which without a figure
-        nothing is known.
-        """
-        if (first, second) in self.differences:
-            limits = self.limits.get((first, second), (-math.inf, math.inf))
-            return *self.differences[first, second], Interval(*limits)
-        paired, p, limits = self._between(second, first)
-        gap, ends = paired.difference, paired.interval
-        paired = paired._replace(difference=gap and -gap, interval=ends and _turned(ends))
-        return paired, p, _turned(limits)
+    def _limits(self, first: str, second: str) -> Interval:
+        """The limits of a difference; of one without a figure nothing is known."""
+        return Interval(*self.limits.get((first, second), (-math.inf, math.inf)))
 
-    def _beats(self, one: str, other: str) -> bool:
-        """Whether one is shown to agree more, with its missing scores at worst, the other's at best,
-        and p-values corrected.
+    def _shown(self, first: str, second: str) -> int:
+        """Which judge of a pair is shown to agree more, -1 for the first and 1 for the second, with
+        its missing scores at worst, the other's at best, and p-values corrected; 0 for neither.
         """
-        _, p, limits = self._between(other, one)
-        return p is not None and p < 0.05 and limits.low > 0.0
+        _, p = self.differences[first, second]
+        low, high = self._limits(first, second)
+        return (low > 0.0) - (high < 0.0) if p is not None and p < 0.05 else 0
 
     def missed(
         self, least: Mapping[str, float], *, name: str | None = None, surely: bool = False
@@ -236,7 +230,10 @@ class JudgeSelection:
         for judge in self.judges:
             value, lost = judge.figures.get(self.measure), judge.n_missing
             worst = judge.worst.get(self.measure)
-            best = None if value is None or worst is None else self._at_best(judge, value)
+            best = value
+            if value is not None and lost:  # as if everything missing were as the labels are
+                hits = value * judge.n_scored + lost
+                best = hits / judge.n if self.measure == "accuracy" else 1.0
             parts[judge.name] = Figure(
                 rule,
                 judge.n,
@@ -262,12 +259,6 @@ class JudgeSelection:
             **{name: getattr(graded, name) for name in head},
         )
 
-    def _at_best(self, judge: JudgeFigure, value: float) -> float:
-        """The measure if everything missing were as the labels are."""
-        if self.measure != "accuracy":
-            return 1.0 if judge.n_missing else value
-        return (value * judge.n_scored + judge.n_missing) / judge.n
-
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
         pairs = [
@@ -275,7 +266,7 @@ class JudgeSelection:
                 "first": a,
                 "second": b,
                 "difference": difference.difference,
-                "limits": self._between(a, b)[2],
+                "limits": self._limits(a, b),
                 "ci95": difference.interval,
                 "p_adjusted": p,
                 "needed": difference.needed,
@@ -308,10 +299,6 @@ class JudgeSelection:
                 ]
             )
         return table
-
-
-def _turned(ends: Interval) -> Interval:
-    return Interval(-ends.high, -ends.low)
 
 
 def _with_interval(judge: JudgeFigure, measure: str) -> str:
@@ -383,17 +370,13 @@ def _selected(
     kept: Bools = ~np.any([np.isnan(column.scores) for column in columns.values()], axis=0)
     own = [cluster for cluster, keep in zip(clusters, kept, strict=True) if keep]
     outcomes = {name: column.outcomes(wanted)[kept] for name, column in columns.items()}
-    measured = {
-        name: _measured(verdicts, values, wanted[kept]) for name, values in outcomes.items()
-    }
+    shared = dict[str, float]()
+    for name, values in outcomes.items() if kept.any() else ():
+        value = values.mean() if verdicts else spearman(values.tolist(), wanted[kept].tolist())
+        if value is not None:
+            shared[name] = float(value)
 
-    def difference(
-        second: Floats, first: Floats, labels: Floats, clusters: Sequence[str]
-    ) -> PairedDifference:
-        if verdicts:
-            return paired_difference(second.tolist(), first.tolist(), clusters=clusters)
-        return _order_difference(second, first, labels, clusters, seed)
-
+    difference = partial(_difference, verdicts, seed)
     worst, best = (
         {name: column.filled(wanted, best=end) for name, column in columns.items()}
         for end in (False, True)
@@ -417,17 +400,11 @@ def _selected(
         "accuracy" if verdicts else "spearman",
         judges,
         int(kept.sum()),
-        {name: value for name, value in measured.items() if value is not None},
+        shared,
         {pair: (one, adjusted.get(pair)) for pair, one in differences.items()},
         limits,
         report,
     )
-
-
-def _measured(verdicts: bool, values: Floats, wanted: Floats) -> float | None:
-    if not len(values):
-        return None
-    return float(values.mean()) if verdicts else spearman(values.tolist(), wanted.tolist())
 
 
 @dataclass
@@ -538,12 +515,19 @@ class _Judge:
         )
 
 
-def _order_difference(
-    first: Floats, second: Floats, wanted: Floats, clusters: Sequence[str], seed: int
+def _difference(
+    verdicts: bool,
+    seed: int,
+    first: Floats,
+    second: Floats,
+    wanted: Floats,
+    clusters: Sequence[str],
 ) -> PairedDifference:
-    """First's correlation with the labels minus second's, with a percentile interval over clusters
-    drawn anew.
+    """First's accuracy minus second's; without verdicts that of their correlations with the labels,
+    with a percentile interval over clusters drawn anew.
     """
+    if verdicts:
+        return paired_difference(first.tolist(), second.tolist(), clusters=clusters)
     n_draws = _DRAWS if len(wanted) <= 2_000 else _DRAWS // 4
     drawn = spearman_difference(first, second, wanted, clusters, seed, n_draws)
     if drawn is None:

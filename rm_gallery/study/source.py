@@ -177,10 +177,8 @@ class Source:
                 _of_samples(samples, benchmark), f"{len(samples)} samples", chosen, samples=samples
             )
         known = None if benchmark is None else _benchmark_and_format(benchmark)
-        hub = _on_hub(data, known[0] if known else None)
-        if hub is not None:
-            rule, layout = known or (hub[0], hub[0].name)
-            return _hub_data(*hub, layout, rule, config, chosen)
+        if (on_hub := _on_hub(data, known, config, chosen)) is not None:
+            return on_hub
         paths = _paths(data)
         shown = ", ".join(map(str, paths)) or f"{len(data)} rows"
         config |= {"path": str(paths[0])} if paths else {"data": data}
@@ -272,31 +270,24 @@ def _samples(data: list[Any], limit: int | None, seed: int) -> list[DataSample]:
     return [data[place] for place in seeded_positions(len(data), limit, seed)]
 
 
-def _on_hub(data: Any, wanted: Benchmark | None) -> tuple[Benchmark, str] | None:
-    """The benchmark whose hub name `data` is, when it is no path, and the split: the one in
-    brackets, else its own.
+def _on_hub(
+    data: Any,
+    known: tuple[Benchmark, str] | None,
+    config: dict[str, Any],
+    chosen: dict[str, Any],
+) -> Data | None:
+    """The data of the benchmark whose hub name `data` is, when it is no path; of the split in
+    brackets, else of its own.
     """
     if not isinstance(data, str) or Path(data).exists():
         return None
     name, bracket, split = data.partition("[")
-    kind = (
-        find_benchmark(name)
-        if wanted is None or wanted.hub.lower() != name.lower()
-        else type(wanted)
-    )
+    named = known is not None and known[0].hub.lower() == name.lower()
+    kind = type(known[0]) if known and named else find_benchmark(name)
     if kind is None or not kind.hub or kind.hub.lower() != name.lower():
         return None
-    return kind(), split.removesuffix("]") if bracket else kind.split
-
-
-def _hub_data(
-    hub: Benchmark,
-    split: str,
-    layout: str,
-    benchmark: Benchmark,
-    config: dict[str, Any],
-    chosen: dict[str, Any],
-) -> Data:
+    hub, split = kind(), split.removesuffix("]") if bracket else kind.split
+    rule, layout = known or (hub, hub.name)
     config |= {
         "path": hub.hub,
         "split": split or None,
@@ -305,7 +296,7 @@ def _hub_data(
     }
     loader = create_loader(hub.name, "huggingface", layout, config)
     name = hub.hub if split == hub.split else f"{hub.hub}[{split}]"
-    return Data(benchmark, ", ".join([name, *hub.hub_parts]), {**chosen, "data": name}, loader)
+    return Data(rule, ", ".join([name, *hub.hub_parts]), {**chosen, "data": name}, loader)
 
 
 def _paths(data: Any) -> list[Path]:

@@ -153,13 +153,14 @@ class SeenThings:
         """How often each kind that occurs was seen."""
         return {self.kinds[code]: n for code, n in Counter(self.what).items()}
 
-    def share(self, kind: Any, of: Collection[Any] | None = None) -> Share:
-        """How often something was of a kind, of all that was seen or of these kinds."""
+    def share(self, *kinds: Any, of: Collection[Any] | None = None) -> Share:
+        """How often something was of these kinds, of all that was seen or of the kinds in `of`."""
         what, clusters = np.asarray(self.what), np.asarray(self.clusters)
         if of is not None:
-            kept = np.isin(what, [self.kinds.index(one) for one in of])
+            kept = np.isin(what, list(map(self.kinds.index, of)))
             what, clusters = what[kept], clusters[kept]
-        return shared((what == self.kinds.index(kind)).astype(np.float64), clusters)
+        those = np.isin(what, list(map(self.kinds.index, kinds)))
+        return shared(those.astype(np.float64), clusters)
 
 
 @dataclass
@@ -178,13 +179,12 @@ class Positions:
     @property
     def first(self) -> Share:
         """How often what is shown first wins, of the verdicts that name a winner; 0.5 is fair."""
-        return self.games.share("first", ("first", "second"))
+        return self.games.share("first", of=("first", "second"))
 
     @property
     def flips(self) -> Share:
         """How often swapping a pair swaps or loses the winner, of the pairs seen in both orders."""
-        what = np.asarray(self.pairs.what) != PAIR_KINDS.index("same")
-        return shared(what.astype(np.float64), np.asarray(self.pairs.clusters))
+        return self.pairs.share("flipped", "tie")
 
     def add(self, row: SampleRow) -> None:
         """Count one sample."""

@@ -99,6 +99,11 @@ class TableTask:
             samples=samples,
         )
 
+    def row_statuses(self) -> list[RowStatus]:
+        """The status of every row of the table before the first is judged."""
+        blank = self.questions.blank
+        return [BLANK if row in blank else NOT_BEGUN for row in range(len(self.questions.sheet))]
+
     @abstractmethod
     def rule(self) -> TableRule[Any]:
         """What the rows are judged and counted by."""
@@ -223,7 +228,7 @@ RowStatus = tuple[Status, Cause]
 """Status of a row, and the cause where it has no value."""
 BLANK: RowStatus = ("unscored", "data")
 BLANK_REASON = "unscored: blank"
-_NOT_BEGUN: RowStatus = ("stopped", "caller")
+NOT_BEGUN: RowStatus = ("stopped", "caller")
 
 
 def row_status_of(judged: Judged) -> RowStatus:
@@ -233,46 +238,11 @@ def row_status_of(judged: Judged) -> RowStatus:
     return judged.status, judged.cause or "data"
 
 
-class RowStatuses:
-    """The status of every row of a table; rows are not begun until a status is set."""
-
-    def __init__(self, blank: Mapping[int, Any], n: int) -> None:
-        self._known: dict[RowStatus, int] = {_NOT_BEGUN: 0, BLANK: 1}
-        self._codes: np.ndarray[Any, np.dtype[np.uint8]] = np.zeros(n, dtype=np.uint8)
-        self._codes[list(blank)] = 1
-
-    def __setitem__(self, row: int, row_status: RowStatus) -> None:
-        self._codes[row] = self._known.setdefault(row_status, len(self._known))
-
-    def without(self, rows: Bools) -> RowStatuses:
-        """A copy in which these rows are not begun."""
-        other = RowStatuses({}, len(self._codes))
-        other._known, other._codes = self._known, np.where(rows, 0, self._codes).astype(np.uint8)
-        return other
-
-    def scored(self) -> Bools:
-        """Per row whether it is scored."""
-        return np.isin(
-            self._codes, [code for (status, _), code in self._known.items() if status == "scored"]
-        )
-
-    def count(self, places: Integers) -> Counter[RowStatus]:
-        """How many of these rows have which status."""
-        counts = np.bincount(self._codes[places], minlength=len(self._known))
-        return Counter(
-            {
-                row_status: int(counts[code])
-                for row_status, code in self._known.items()
-                if counts[code]
-            }
-        )
-
-
 def counted_part(
     rule: str,
     values: Floats,
     places: Integers,
-    row_statuses: RowStatuses,
+    row_statuses: Sequence[RowStatus],
     scale: tuple[float, float] = (0.0, 1.0),
     **more: Any,
 ) -> Figure:
@@ -287,26 +257,26 @@ def counted_part(
     missing = np.isnan(known)
     known, causes = known[~missing], Counter[str]()
     statuses = Counter({"scored": len(known)})
-    for (status, cause), n in row_statuses.count(places[missing]).items():
-        statuses["unscored" if status == "scored" else status] += n
-        causes[cause] += n
-    total = math.fsum(known)
-    score = total / len(known) if len(known) else None
-    return figure_of(rule, score, total, statuses, causes, scale, **more)
+    for place in places[missing].tolist():
+        status, cause = row_statuses[place]
+        statuses["unscored" if status == "scored" else status] += 1
+        causes[cause] += 1
+    return figure_of(rule, known, statuses, causes, scale, **more)
 
 
 def figure_of(
     rule: str,
-    score: float | None,
-    total: float,
+    known: Floats,
     statuses: Counter[str],
     causes: Mapping[str, int],
     scale: tuple[float, float],
     **more: Any,
 ) -> Figure:
-    """A score with what became of the rows by status, and its limits where some have none, by the
-    `total` of the others.
+    """The mean of the values that are known, with what became of the rows by status, and its limits
+    where some have none.
     """
+    total = math.fsum(known)
+    score = total / len(known) if len(known) else None
     scored, unscored, failed, stopped = (
         statuses[status] for status in ("scored", "unscored", "failed", "stopped")
     )
@@ -386,7 +356,7 @@ class _ScoreCounter:
         self._of = task
         n = len(task.questions.sheet)
         self._scores = np.full((n, len(task.questions.answers)), math.nan)
-        self._row_statuses = RowStatuses(task.questions.blank, n)
+        self._row_statuses = task.row_statuses()
 
     def add(self, judged: Judged) -> float | None:
         """Count one row; its credit is the mean score of its answers where that lies within 0..1."""
@@ -406,7 +376,8 @@ class _ScoreCounter:
         """
         known = ~np.isnan(self._scores)
         n = known.sum(axis=1)
-        whole = self._row_statuses.scored() & (n > 0)
+        scored: Bools = np.array([status == "scored" for status, _ in self._row_statuses])
+        whole = scored & (n > 0)
         sums = np.where(known, self._scores, 0.0).sum(axis=1)
         return np.where(whole, sums / np.maximum(n, 1), math.nan)
 
@@ -422,8 +393,8 @@ class _ScoreCounter:
         if len(of.questions.answers) > 1:
             for column, name in enumerate(of.questions.answers):
                 parts[name] = self._part(self._scores[:, column], every)
-        for name, part in figures.subgroups_of(values, rows, None, of.bounds).items():
-            parts[name] = self._part(values, part["places"])
+        for name, places in rows.subgroups().items():
+            parts[name] = self._part(values, places)
         extra: dict[str, Any] = {"spread": spread_of(values[~np.isnan(values)])}
         if of.labels is not None:
             labels = np.array(of.labels, dtype=float)
@@ -450,7 +421,7 @@ def mean_score(
     values: Floats,
     clusters: Integers,
     places: Integers,
-    row_statuses: RowStatuses,
+    row_statuses: Sequence[RowStatus],
     bounds: tuple[float, float],
 ) -> Figure:
     """The mean score of some rows, as `counted_part` has it, with its interval over clusters."""

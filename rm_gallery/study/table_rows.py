@@ -269,10 +269,8 @@ class TableSamples(MadeWhenAsked[TableSample]):
         """How many calls of which models the judgements are, in words."""
         if not asks_a_model(reward):
             return "no calls"
-        calls, names = (
-            self._over_rows(lambda sample: most_calls(reward, sample)),
-            ", ".join(m.model for m in models_of(reward)),
-        )
+        calls = self._over_rows(lambda sample: most_calls(reward, sample))
+        names = ", ".join(m.model for m in models_of(reward))
         of = f" of {names}" if names else ""
         if calls == judgements and not reward.made_of_parts:
             return f"each a call{of} unless its reply is in the cache"
@@ -343,21 +341,22 @@ def questions_of(
             f"column '{doubled[0]}' is named twice; prompt and answers are columns of their own."
         )
     roles = {prompt: "--prompt", **{name: role.split()[0] for role, name in answers.items()}}
-    texts = {name: _TextColumn(sheet, name, role, columns.numbers) for name, role in roles.items()}
+    for name, role in roles.items():
+        sheet.require(name, role)
     if reference is not None:
         sheet.require(reference, "--reference")
+    for name, role in roles.items():
+        _check_texts(sheet, name, role, columns.numbers)
     names, counts, blank = tuple(answers.values()), Counter[int](), dict[int, str]()
     hashes = array("Q")
     for place, row in enumerate(sheet.rows):
-        asked, *cells = (texts[name].look(row) for name in (prompt, *names))
+        asked, *cells = (cell_of(row, name) for name in (prompt, *names))
         hashes.append(_prompt_hash(text_of_cell(asked), place))
         filled = sum(cell is not None for cell in cells)
         if asked is None or filled < needed:
             blank[place] = prompt if asked is None else names[cells.index(None)]
         else:
             counts[filled] += 1
-    for column in texts.values():
-        column.check()
     if reference is not None:
         sheet.column(reference, "--reference")
     if columns.id is not None:
@@ -379,35 +378,24 @@ def questions_of(
     )
 
 
-class _TextColumn:
-    """A column that should hold texts, looked at row by row."""
-
-    def __init__(self, sheet: Sheet, name: str, role: str, numbers: bool) -> None:
-        sheet.require(name, role)
-        self._sheet, self._name, self._role, self._numbers = sheet, name, role, numbers
-        self._filled, self._a_text = list[Any](), False
-
-    def look(self, row: Mapping[str, Any]) -> Any:
-        """The row's cell, None for a blank one."""
-        cell = cell_of(row, self._name)
-        if cell is not None and not self._a_text:
-            self._a_text = number_of(cell) is None
-            self._filled += [cell] if len(self._filled) < 3 else []
-        return cell
-
-    def check(self) -> None:
-        """ConfigError for a column that is blank, or holds nothing but numbers, which are hardly
-        what is to be judged.
-        """
-        if not self._filled:
-            raise self._sheet.all_blank(self._name, self._role)
-        if not self._a_text and not self._numbers:
-            example = ", ".join(dict.fromkeys(str(cell) for cell in self._filled))
-            raise ConfigError(
-                f"{self._role} is '{self._name}', and that column holds numbers only ({example}), "
-                f"no text to judge; name "
-                "another one, or say --config columns.numbers=true (numbers=True) where these numbers are the texts."
-            )
+def _check_texts(sheet: Sheet, name: str, role: str, numbers: bool) -> None:
+    """ConfigError for a column that is blank, or holds nothing but numbers, which are hardly what is
+    to be judged.
+    """
+    found = list[Any]()
+    for row in sheet.rows:
+        cell = cell_of(row, name)
+        if cell is not None:
+            if numbers or number_of(cell) is None:
+                return
+            found += [cell] if len(found) < 3 else []
+    if not found:
+        raise sheet.all_blank(name, role)
+    example = ", ".join(dict.fromkeys(map(str, found)))
+    raise ConfigError(
+        f"{role} is '{name}', and that column holds numbers only ({example}), no text to judge; name "
+        "another one, or say --config columns.numbers=true (numbers=True) where these numbers are the texts."
+    )
 
 
 def _why_blank(sheet: Sheet, place: int, column: str) -> str:

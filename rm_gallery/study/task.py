@@ -118,8 +118,7 @@ class Reasons(dict[str, dict[str, Any]]):
 
     def add(self, key: str, message: str, n: int = 1) -> None:
         """Count so many."""
-        known = self.get(key, {"n": 0, "example": message})
-        self[key] = {**known, "n": known["n"] + n}
+        self.setdefault(key, {"n": 0, "example": message})["n"] += n
 
     def sorted(self) -> dict[str, dict[str, Any]]:
         """The most frequent first."""

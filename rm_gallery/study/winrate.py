@@ -25,8 +25,8 @@ from rm_gallery.study.runs import is_run, open_run
 from rm_gallery.study.sheet import joined, number_of, open_sheet
 from rm_gallery.study.table import (
     BLANK_REASON,
+    NOT_BEGUN,
     Columns,
-    RowStatuses,
     TableRule,
     TableTask,
     counted_part,
@@ -147,7 +147,7 @@ class _WinCounter:
     def __init__(self, comparison: WinRateTask) -> None:
         self._of, n = comparison, len(comparison.questions.sheet)
         self._compared = figures.Compared(n, len(comparison.questions.answers))
-        self._row_statuses = RowStatuses(comparison.questions.blank, n)
+        self._row_statuses = comparison.row_statuses()
 
     def add(self, judged: Judged) -> float | None:
         """Count one row; its credit is the win of the first column over the second."""
@@ -167,7 +167,10 @@ class _WinCounter:
         every: Integers = np.arange(len(clusters), dtype=np.int64)
         if of.until is not None:
             counted = of.until.counted(len(every))
-            compared, row_statuses = compared.only(counted), row_statuses.without(~counted)
+            compared = compared.only(counted)
+            row_statuses = [
+                one if own else NOT_BEGUN for one, own in zip(row_statuses, counted, strict=True)
+            ]
             if of.until.decided:  # the rows behind the stop are no part of what was asked
                 every = np.flatnonzero(counted)
                 groups = {
@@ -182,14 +185,10 @@ class _WinCounter:
         extra["flips"] = figures.flips_of(rows)
         if of.labels is not None:
             extra["agreement"] = figures.agreement_of(rows)
-            extra["corrected"] = figures.corrected_of(rows)
+            extra["corrected"] = rows.corrected(wins, 0.5)
         if of.length_controlled:
             extra["length_controlled"] = figures.equal_length_of(rows)
-        subgroups = figures.subgroups_of(wins, rows)
-        extra["subgroups"] = {
-            name: {k: v for k, v in part.items() if k != "places"}
-            for name, part in subgroups.items()
-        }
+        extra["subgroups"] = subgroups = figures.subgroups_of(rows)
         if len(names) > 2:
             extra["ranking"] = figures.ranking_of(rows, names)
             extra["pairs"] = figures.pairs_of(rows, names)
@@ -199,7 +198,9 @@ class _WinCounter:
             return counted_part("win_rate", wins, places, row_statuses, **about)
 
         whole = rate(every, mean.ci95)
-        parts = {name: rate(part["places"], part["ci95"]) for name, part in subgroups.items()}
+        parts = {
+            name: rate(places, subgroups[name]["ci95"]) for name, places in rows.subgroups().items()
+        }
         kept = {name: value for name, value in extra.items() if value not in ({}, [])}
         return WinRateReport(**vars(whole) | {"extra": kept}, by_subset=parts)
 

@@ -15,7 +15,7 @@ from rm_gallery.core.stats import Bools, Floats, Integers, np
 from rm_gallery.core.stats.agreement import cohen_kappa_estimate
 from rm_gallery.core.stats.bradley_terry import bradley_terry, length_controlled
 from rm_gallery.core.stats.clustered import clustered_mean
-from rm_gallery.core.stats.corrected import Corrected, corrected_mean, label_scale
+from rm_gallery.core.stats.corrected import corrected_mean, label_scale
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.significance import holm, sign_test
 from rm_gallery.gallery.benchmarks.figures import Report, hundredths, interval
@@ -97,6 +97,14 @@ class ComparedRows:
         wins: Floats = self.compared.wins[:, self.compared.pairs[pair]]
         return wins
 
+    def subgroups(self) -> dict[str, Integers]:
+        """The places of the rows of each subgroup, "column = value"."""
+        return {
+            f"{column} = {name}": np.array([k for k, other in enumerate(names) if other == name])
+            for column, names in self.groups.items()
+            for name in sorted({name for name in names if name is not None})
+        }
+
     def corrected(
         self,
         values: Floats,
@@ -104,7 +112,8 @@ class ComparedRows:
         bounds: tuple[float, float] = (0.0, 1.0),
         places: Integers | None = None,
     ) -> dict[str, Any]:
-        """The mean of all rows, or of those at some places, from values and labels together.
+        """The mean of all rows, or of those at some places, from values and labels together, free of
+        a judge's errors on average: with what it rests on and the p-value of "it is `null`".
 
         Without a `null` it is in the unit of the labels, whose scale may be another one, which all
         labels together show.
@@ -120,7 +129,18 @@ class ComparedRows:
             probabilities=chances and [chances[place] for place in places],
             bounds=scale,
         )
-        return as_dict(corrected, null)
+        return {
+            "estimate": corrected.estimate,
+            "ci95": _wide(corrected.ci95),
+            "p_value": None if null is None else corrected.p_value(null),
+            "method": corrected.method,
+            "n": corrected.n,
+            "n_labelled": corrected.n_labelled,
+            "judge_alone": corrected.judge_mean,
+            "labels_alone": corrected.labels_mean,
+            "effective_labels": corrected.effective_labels,
+            "notes": list(corrected.notes),
+        }
 
 
 class Mean(NamedTuple):
@@ -230,51 +250,21 @@ def _winner(win: float) -> str:
     return "a" if win > 0.5 else "b" if win < 0.5 else "tie"
 
 
-def corrected_of(rows: ComparedRows) -> dict[str, Any]:
-    """The win rate from all verdicts and the labelled rows together, free of the judge's errors on
-    average.
-    """
-    return rows.corrected(rows.wins(), 0.5)
-
-
-def as_dict(corrected: Corrected, null: float | None) -> dict[str, Any]:
-    """An estimate with what it rests on and the p-value of "it is `null`", as JSON types."""
-    return {
-        "estimate": corrected.estimate,
-        "ci95": _wide(corrected.ci95),
-        "p_value": None if null is None else corrected.p_value(null),
-        "method": corrected.method,
-        "n": corrected.n,
-        "n_labelled": corrected.n_labelled,
-        "judge_alone": corrected.judge_mean,
-        "labels_alone": corrected.labels_mean,
-        "effective_labels": corrected.effective_labels,
-        "notes": list(corrected.notes),
-    }
-
-
-def subgroups_of(
-    values: Floats,
-    rows: ComparedRows,
-    null: float | None = 0.5,
-    bounds: tuple[float, float] = (0.0, 1.0),
-) -> dict[str, dict[str, Any]]:
-    """Mean by subgroup ("column = value") with its interval, and the p-value of "it is `null`",
-    Holm over all subgroups.
+def subgroups_of(rows: ComparedRows) -> dict[str, dict[str, Any]]:
+    """Win rate by subgroup with its interval, and the p-value of "it is 50 %", Holm over all
+    subgroups.
     """
     groups: dict[str, dict[str, Any]] = {}
-    for column, names in rows.groups.items():
-        for name in sorted({name for name in names if name is not None}):
-            places = np.array([place for place, other in enumerate(names) if other == name])
-            own = values[places]
-            part = groups[f"{column} = {name}"] = {
-                "places": places,
-                "n_scored": int((~np.isnan(own)).sum()),
-                **mean_of(own, rows.clusters[places], null, bounds)._asdict(),
-            }
-            labels = [] if rows.labels is None else [rows.labels[place] for place in places]
-            if len(labels) - labels.count(None) >= _FEWEST_LABELS:
-                part["corrected"] = rows.corrected(values, null, bounds, places)
+    wins = rows.wins()
+    for name, places in rows.subgroups().items():
+        own = wins[places]
+        part = groups[name] = {
+            "n_scored": int((~np.isnan(own)).sum()),
+            **mean_of(own, rows.clusters[places], 0.5)._asdict(),
+        }
+        labels = [] if rows.labels is None else [rows.labels[place] for place in places]
+        if len(labels) - labels.count(None) >= _FEWEST_LABELS:
+            part["corrected"] = rows.corrected(wins, 0.5, places=places)
     _adjust(part for part in groups.values() if part.get("p_value") is not None)
     return groups
 
@@ -390,19 +380,16 @@ class WinRateReport(Report):
 
     def about(self) -> list[str]:
         """The win rate in words, what stands beside it, and what it rests on."""
-        first = _verdicts(self.extra, against=bool(contradicted(self.to_dict())))
+        against = bool(contradicted(self.to_dict()))
+        first = _COUNTS[against].format_map(self.extra) + _p(self.extra.get("test", {}))
         return [first, *_in_words(self.extra), *super().about()]
-
-
-def _verdicts(extra: Mapping[str, Any], *, against: bool) -> str:
-    """How many rows each side got; nothing is won `against` the labels of people."""
-    return _COUNTS[against].format_map(extra) + _p(extra.get("test", {}))
 
 
 _COUNTS = {
     False: "{a} against {b}: {wins} won, {losses} lost, {ties} tied",
     True: "{a} against {b} by the judge alone: {wins} for {a}, {losses} for {b}, {ties} tied",
 }
+"""How many rows each side got; nothing is won against the labels of people."""
 
 
 def _in_words(extra: Mapping[str, Any]) -> list[str]:
@@ -413,7 +400,9 @@ def _in_words(extra: Mapping[str, Any]) -> list[str]:
     if figures := extra.get("agreement"):
         kappa, share = "", ""
         if figures.get("kappa") is not None:
-            kappa = f", kappa {figures['kappa']:.2f} {_kappa_range(figures['kappa_ci95'])}"
+            kappa = f", kappa {figures['kappa']:.2f} "
+            if bounds := figures["kappa_ci95"]:
+                kappa += f"({bounds[0]:.2f} – {bounds[1]:.2f})"
         if figures["n"]:
             share = f"{_percent(figures, 'agreement')}{kappa}, "
         lines.append(f"agreement with people: {share}n={figures['n']}")
@@ -480,7 +469,3 @@ def _percent(figures: Mapping[str, Any], name: str = "estimate") -> str:
 
 def _p(test: Mapping[str, Any]) -> str:
     return "" if test.get("p_value") is None else f", p = {test['p_value']:.3g} for 50 %"
-
-
-def _kappa_range(bounds: Any) -> str:
-    return "" if bounds is None else f"({bounds[0]:.2f} – {bounds[1]:.2f})"
