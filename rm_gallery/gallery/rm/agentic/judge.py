@@ -55,7 +55,7 @@ from rm_gallery.gallery.rm.agentic.verdict import (
     submit_tool,
 )
 from rm_gallery.gallery.rm.bounds import Count
-from rm_gallery.gallery.rm.tool_calls import MadeCall, as_call, calls_alone
+from rm_gallery.gallery.rm.tool_calls import Calls, MadeCall, calls_alone, recorded_calls
 
 if TYPE_CHECKING:
     from rm_gallery.core.reward.judge import Judge
@@ -430,9 +430,7 @@ class _JudgeSession:
     async def take(self, said: ChatMessage) -> None:
         """Do what a reply asks for; sets `decisions` where it holds a verdict that can be taken."""
         self.spoken.append(said.to_openai())
-        read: list[MadeCall | str] = [
-            as_call(call.function.model_dump()) for call in said.tool_calls or ()
-        ]
+        read = recorded_calls(said)
         by_field = bool(read)
         self._has_tools = self._has_tools or by_field
         if not self._has_tools:  # else a call in a text is a quote
@@ -453,7 +451,7 @@ class _JudgeSession:
         else:
             self.spoken.append({"role": "user", "content": "\n\n".join(outputs)})
 
-    def _refuse_two(self, said: ChatMessage, calls: Sequence[MadeCall | str]) -> None:
+    def _refuse_two(self, said: ChatMessage, calls: Calls) -> None:
         """Raise Unscored where a reply says one thing and another: in two calls, or in one call that
         says it twice.
         """

@@ -7,7 +7,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -23,7 +23,7 @@ from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.models import field_names, unknown_name
 from rm_gallery.core.utils.shown import excerpt
 from rm_gallery.gallery.rm.agent import same
-from rm_gallery.gallery.rm.tool_calls import UnreadCall, as_call, calls_of_message, names_tool
+from rm_gallery.gallery.rm.tool_calls import MadeCall, UnreadCall, calls_of_message, names_tool
 
 LISTED = 5
 ABSENT = "there is no such file"
@@ -346,19 +346,19 @@ class CallsCheck(StateCheck):
         """Why it fails; '' where it holds."""
         calls = _calls_made(output)
         if self.order is not None:
-            names = iter([name for name, _ in calls])
+            left = iter(calls)
             for tool in self.order:
-                if not any(names_tool(name, tool) for name in names):
+                if not any(names_tool(call.name, tool) for call in left):
                     return f"{tool} is not called in its place"
             return ""
-        of_tool = [given for name, given in calls if names_tool(name, self.tool or "")]
-        unread = of_tool.count(None) if self.arguments else 0
+        given = [call.arguments for call in calls if names_tool(call.name, self.tool or "")]
+        unread = given.count(None) if self.arguments else 0
         count = sum(
             all(
-                key in (given or ()) and same((given or {})[key], value, True)
+                key in arguments and same(arguments[key], value, True)
                 for key, value in self.arguments.items()
             )
-            for given in of_tool
+            for arguments in (each or {} for each in given)
         )
         least = (self.at_most is None) if self.at_least is None else self.at_least
         most = math.inf if self.at_most is None else self.at_most
@@ -408,26 +408,21 @@ def read_state_check(given: Any, number: int) -> StateCheck:
         raise DataError(f"{where}: {named}: {message}") from error
 
 
-def _calls_made(output: DataOutput) -> list[tuple[str, dict[str, Any] | None]]:
-    """The tools that the policy's own turns called, and with what; None for what cannot be read.
+def _calls_made(output: DataOutput) -> list[MadeCall | UnreadCall]:
+    """The tools that the policy's own turns called, and with what.
 
     A call was made where the turn has it as a record. Where no turn has records, one that is written
     was made where a tool answers: what is only said was not done.
     """
     turns = [*(output.steps or ()), output.answer]
-    own = [each.role.value == "assistant" for each in turns]
-    recorded = any(mine and each.tool_calls for mine, each in zip(own, turns, strict=True))
-    made: list[tuple[str, dict[str, Any] | None]] = []
-    for mine, turn, after in zip(own, turns, [*turns[1:], None], strict=True):
-        if mine and turn.tool_calls:
-            for one in turn.tool_calls:
-                call = as_call(one.function.model_dump())
-                made.append((one.function.name, getattr(call, "arguments", None)))
-        elif mine and not recorded and after is not None and _answers(after):
-            written = calls_of_message(turn)
-            made += [(call.name, call.arguments) for call in written.calls]
-            made += [(each.tool, None) for each in written.problems if isinstance(each, UnreadCall)]
-    return made
+    recorded = [turn for turn in turns if turn.role.value == "assistant" and turn.tool_calls]
+    acting = recorded or [
+        turn
+        for turn, after in pairwise(turns)
+        if turn.role.value == "assistant" and _answers(after)
+    ]
+    calls = [call for turn in acting for call in calls_of_message(turn)]
+    return [call for call in calls if isinstance(call, MadeCall | UnreadCall)]
 
 
 def _answers(turn: Step) -> bool:

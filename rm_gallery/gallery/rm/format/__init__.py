@@ -23,7 +23,7 @@ from rm_gallery.core.text.blocks import read_json, tagged
 from rm_gallery.core.text.canonical import folded, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.bounds import Share
-from rm_gallery.gallery.rm.tool_calls import calls_of_message, read_call, unfenced
+from rm_gallery.gallery.rm.tool_calls import Calls, ToolCalls, read_call, recorded_calls, unfenced
 
 
 def _format_score(problem: str | None) -> Score[float]:
@@ -259,14 +259,16 @@ def reasoning_tool_call_format(
     for prompts that already end in `<think>` and of which the data do not say so
     (`thought_opened`). Range [0, 1], higher is better.
     """
-    message = sample.output[0].answer
-    field = calls_of_message(message) if message.tool_calls else None
-    if field is not None and field.problems:
-        problem: str | None = field.problems[0]
-    else:
-        text = f"<think>{text}" if prefilled and not thought_opened else text
-        problem = format_problem(text, allow_empty=allow_empty, calls_elsewhere=field is not None)
-    return _format_score(problem)
+    recorded = recorded_calls(sample.output[0].answer)
+    text = f"<think>{text}" if prefilled and not thought_opened else text
+    return _format_score(
+        _first_problem(recorded)
+        or format_problem(text, allow_empty=allow_empty, calls_elsewhere=bool(recorded))
+    )
+
+
+def _first_problem(read: Calls) -> str | None:
+    return next(iter(ToolCalls.of(read).problems), None)
 
 
 def format_problem(
@@ -312,7 +314,7 @@ def _calls_problem(rest: str) -> str | None:
     calls, outside = tagged(rest, "tool_call")
     if outside.strip():
         return "A tool_call tag is not closed, or there is text outside the sections."
-    return next((call for call in map(read_call, calls) if isinstance(call, str)), None)
+    return _first_problem(list(map(read_call, calls)))
 
 
 _MAX_PROBLEMS = 5
