@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from rm_gallery.core.data.schema import DataOutput, Step
@@ -313,6 +313,13 @@ _DIALECTS: tuple[tuple[str, str, Callable[[str], Calls]], ...] = (
 """Opening mark, closing mark, and the reader of the text between them."""
 
 
+def listed_calls(value: Any) -> Sequence[Any]:
+    """The calls of a value: those under `tool_calls`, of a list, or the value as the only one."""
+    if isinstance(value, dict) and isinstance(value.get("tool_calls"), list):
+        value = value["tool_calls"]
+    return value if isinstance(value, list | tuple) else [value]
+
+
 def read_call(text: str) -> MadeCall | str:
     """The call a JSON text describes, or what is wrong with it."""
     try:
@@ -358,9 +365,7 @@ def _calls_in_json(text: str) -> Calls | None:
         value = read_json(text)
     except ValueError:
         return None
-    if isinstance(value, dict) and isinstance(value.get("tool_calls"), list):
-        value = value["tool_calls"]
-    values = value if isinstance(value, list) else [value]
+    values = listed_calls(value)
     if not all(isinstance(v, dict) and ("name" in v or "function" in v) for v in values):
         return None
     return list(map(as_call, values))

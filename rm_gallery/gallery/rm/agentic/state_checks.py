@@ -8,10 +8,18 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from itertools import chain, pairwise
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from rm_gallery.core.data.schema import DataOutput, Step
 from rm_gallery.core.reward.rule import shown
@@ -52,24 +60,19 @@ class StateCheck(BaseModel):
         return ""
 
 
-class _OfAFile(StateCheck):
-    path: str
+def _checked_path(path: str) -> str:
+    if not inner_path(path):
+        raise ValueError("give a path relative to the workspace, with / and without ..")
+    return path
 
-    @field_validator("path")
-    @classmethod
-    def _inside(cls, path: str) -> str:
-        return _checked_path(path)
+
+class _OfAFile(StateCheck):
+    path: Annotated[str, AfterValidator(_checked_path)]
 
     @property
     def target(self) -> str:
         """Its path."""
         return self.path
-
-
-def _checked_path(path: str) -> str:
-    if not inner_path(path):
-        raise ValueError("give a path relative to the workspace, with / and without ..")
-    return path
 
 
 class _OfJson(StateCheck):
@@ -133,9 +136,10 @@ class FileCheck(_OfAFile, _OfJson):
     def fault(self, workspace: Workspace) -> str:
         """Why it fails; '' where it holds."""
         raw = workspace.read(self.path)
-        if raw is None or not self.exists:
-            holds = (raw is not None) is self.exists
-            return "" if holds else "the file is there" if self.exists is False else ABSENT
+        if not self.exists:
+            return "" if raw is None else "the file is there"
+        if raw is None:
+            return ABSENT
         if self.sha256 is not None and _sha256(raw) != self.sha256:
             return "it is not as it was"
         if not self.model_fields_set & (_OF_CONTENT - {"sha256"}):
@@ -144,9 +148,6 @@ class FileCheck(_OfAFile, _OfJson):
             text = plain_text(raw.decode("utf-8"))
         except UnicodeDecodeError:
             return "it is no UTF-8 text"
-        return self._text_fault(text)
-
-    def _text_fault(self, text: str) -> str:
         if self.equals is not None and text.rstrip("\n") != plain_text(self.equals).rstrip("\n"):
             return f"it holds {shown(text)}"
         if lacking := not_in(text, self.contains):

@@ -20,7 +20,7 @@ from rm_gallery.core.score import Score
 from rm_gallery.core.text.canonical import readable, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import read_file
-from rm_gallery.gallery.rm.bounds import Amount, Count, Penalty, Share
+from rm_gallery.gallery.rm.bounds import AS_WRITTEN, Amount, Count, Penalty, Share
 from rm_gallery.gallery.rm.tokens import TokenizerSetting, tokens_of
 
 Scope = Literal["full", "thought"]
@@ -29,10 +29,7 @@ Scope = Literal["full", "thought"]
 @rule(
     "ngram_repetition_penalty",
     score_range=(-1.0, 0.0),
-    looks_at=(
-        "thought",
-        "characters",
-    ),
+    looks_at=AS_WRITTEN,
     example=Example(
         sample_of(
             "Tell me about the sea.",
@@ -180,6 +177,12 @@ _AFTER_AMOUNT = re.compile(
     r"\s?[*/^×÷=]|\s[-+]\s\d|\.\d|\s?(?:dollars|euros|pounds|yuan|people|bytes|bits|seconds|meters"
     r"|metres|m|km|kg|元|人|个|米|次)\b|\s?%"
 )
+_NOWHERE = re.compile(r"(?!)")
+_ELSE = {"phone": (_BEFORE_AMOUNT, _AFTER_AMOUNT), "ipv4": (_VERSION, _NOWHERE)}
+"""By kind, what stands before or after something else: arithmetic, an amount or a version number
+("= 13812345678 + 5", "15012345678 dollars").
+"""
+_LEAD = 10
 KINDS = tuple("private_key api_key email iban cn_id card us_ssn phone ipv6 ipv4".split())
 _CHECKS: dict[str, Callable[[str], bool]] = {
     "": bool,
@@ -222,21 +225,14 @@ def find_personal_data(text: str, kinds: Collection[str] = KINDS) -> list[Person
     for detector in _detectors():
         if detector.kind not in kinds or detector.hint not in text:
             continue
-        spans = [m.span() for m in detector.pattern.finditer(text) if detector.check(m.group())]
-        if detector.kind == "phone":
-            # not a phone number but arithmetic or an amount: "= 13812345678 + 5", "15012345678
-            # dollars"
-            spans = [
-                (a, b)
-                for a, b in spans
-                if not (
-                    _BEFORE_AMOUNT.search(text, max(0, a - 4), a) or _AFTER_AMOUNT.match(text, b)
-                )
-            ]
-        if detector.kind == "ipv4":
-            spans = [
-                span for span in spans if not _VERSION.search(text, max(0, span[0] - 10), span[0])
-            ]
+        before, after = _ELSE.get(detector.kind, (_NOWHERE, _NOWHERE))
+        spans = [
+            m.span()
+            for m in detector.pattern.finditer(text)
+            if detector.check(m.group())
+            and not before.search(text, max(0, m.start() - _LEAD), m.start())
+            and not after.match(text, m.end())
+        ]
         findings += [PersonalDataSpan(detector.kind, *span) for span in _free(spans, findings)]
     return sorted(findings, key=lambda finding: finding.start)
 
