@@ -207,16 +207,14 @@ def _object(value: Any) -> dict[str, Any]:
 
 def fits(call: MadeCall, wanted: ExpectedCall, tolerant: bool, defaults: dict[str, Any]) -> bool:
     """Whether a call has the wanted name and arguments."""
-    if call.name != wanted.name:
-        return False
-    for key, value in call.arguments.items():
-        options = wanted.arguments.get(key, [defaults[key]] if key in defaults else [])
-        if not any(same(value, option, tolerant) for option in options):
-            return False
     missing = wanted.arguments.keys() - call.arguments.keys() - wanted.optional
+    if call.name != wanted.name or not missing <= defaults.keys():
+        return False
+    given = call.arguments | {key: defaults[key] for key in missing}
+    options = {key: [value] for key, value in defaults.items()} | wanted.arguments
     return all(
-        key in defaults and any(same(defaults[key], o, tolerant) for o in wanted.arguments[key])
-        for key in missing
+        any(same(value, option, tolerant) for option in options.get(key, ()))
+        for key, value in given.items()
     )
 
 

@@ -37,7 +37,7 @@ from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.select import get_runner, shown_sandbox
 from rm_gallery.core.sandbox.sql import QueryResult, run_query_in_worker, same_results
 from rm_gallery.core.score import Score
-from rm_gallery.core.text.blocks import compile_problem, parse_python, split_fences
+from rm_gallery.core.text.blocks import Block, compile_problem, parse_python, split_fences
 from rm_gallery.core.text.canonical import split_reasoning, turn_text
 from rm_gallery.core.utils.errors import (
     Cause,
@@ -365,8 +365,13 @@ def sql_of(text: str) -> str:
     """
     text = split_reasoning(text).final
     blocks = [block for block in split_fences(text)[0] if block.body.strip()]
-    marked = [block for block in blocks if block.language in _DIALECTS]
-    return (marked or blocks)[-1].body.strip() if blocks else text.strip()
+    return _last_body(blocks, _DIALECTS, text).strip()
+
+
+def _last_body(blocks: list[Block], languages: frozenset[str], text: str) -> str:
+    """The last block marked with a language, else the last block, else the text."""
+    marked = [block.body for block in blocks if block.language in languages]
+    return (marked or [block.body for block in blocks] or [text])[-1]
 
 
 def ordered(query: str) -> bool:
@@ -484,10 +489,8 @@ def patch_of(text: str) -> str:
     """The patch in a text without its noise: its last diff block, else its last fenced block, else
     all of it.
     """
-    blocks, _ = split_fences(text)
-    marked = [block.body for block in blocks if block.language in _PATCH_LANGUAGES]
-    patch = (marked or [block.body for block in blocks] or [text])[-1]
-    lines = (line.rstrip() for line in patch.split("\n"))
+    patch = _last_body(split_fences(text)[0], _PATCH_LANGUAGES, text)
+    lines = map(str.rstrip, patch.split("\n"))
     kept = (_HUNK.sub("@@", line) for line in lines if not line.startswith(_NOISE))
     return "\n".join(kept).strip("\n")
 

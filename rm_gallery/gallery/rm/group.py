@@ -245,17 +245,17 @@ class GroupTemplate(RubricTemplate):
         """System and user message: task, rubrics and form of the reply first, what all answers
         share, then each answer.
         """
-        texts = {
-            "query": query,
-            "context": context,
-            "reference": reference,
-            "tools": tools,
-            "shared": shared,
-        }
         return render(
             cls.prompt_name,
             language,
-            texts={**texts, "answers": list(answers or ())},
+            texts={
+                "query": query,
+                "context": context,
+                "reference": reference,
+                "tools": tools,
+                "shared": shared,
+                "answers": list(answers or ()),
+            },
             rubrics=list(rubrics or ()),
             examples=list(examples or ()),
             output_form=cls.schema(enable_thinking=enable_thinking, language=language),

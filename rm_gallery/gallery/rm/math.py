@@ -103,11 +103,11 @@ class MathVerifyReward(RuleReward):
             )
         return alone if alone.status == "no_gold" else MathVerdict("exploding", gold=alone.gold)
 
-    async def _verified(self, *texts: str, urgent: bool = False) -> MathVerdict | None:
+    async def _verified(self, *texts: str, **how: bool) -> MathVerdict | None:
         """The verdict of a process that can be killed; None where it was."""
         limit = within_deadline(self.timeout)
         try:
-            return await get_pool().asubmit(verify_answer, *texts, deadline=limit, urgent=urgent)
+            return await get_pool().asubmit(verify_answer, *texts, deadline=limit, **how)
         except (DeadlineExceeded, MemoryError, WorkerCrashed):
             return None
 
@@ -199,13 +199,13 @@ class EquivalenceTemplate(BasePromptTemplate):
         """System and user message: rules and form of the reply first, then question, reference and
         the end of the answer.
         """
-        texts: dict[str, str | list[str]] = {
-            "query": query,
-            "reference": reference,
-            "answer": answer,
-        }
-        form = cls.schema(enable_thinking=enable_thinking, language=language)
-        return render("equivalence", language, texts=texts, always=("answer",), output_form=form)
+        return render(
+            "equivalence",
+            language,
+            texts={"query": query, "reference": reference, "answer": answer},
+            always=("answer",),
+            output_form=cls.schema(enable_thinking=enable_thinking, language=language),
+        )
 
 
 _END = 2000

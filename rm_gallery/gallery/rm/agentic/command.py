@@ -28,7 +28,7 @@ from rm_gallery.gallery.rm.agentic.judge import INPUTS, LEFT, VERDICT_FILE, Acti
 from rm_gallery.gallery.rm.agentic.tools import Toolbox
 from rm_gallery.gallery.rm.agentic.verdict import (
     SUBMIT,
-    CriterionDecision,
+    Decided,
     VerdictProblem,
     read_verdict,
     says_twice,
@@ -96,7 +96,7 @@ class UnisolatedCommandJudge(ActingJudge):
 
     async def _decide(
         self, sample: DataSample, rubric: Rubric, tools: Toolbox, recorded: list[Any] | None
-    ) -> tuple[list[CriterionDecision], list[dict[str, Any]]]:
+    ) -> Decided:
         if recorded is not None:
             verdict = str(recorded[-1].get("content") or "") if recorded else ""
         else:

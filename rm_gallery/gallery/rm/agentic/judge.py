@@ -49,6 +49,7 @@ from rm_gallery.gallery.rm.agentic.tools import Toolbox, ToolRefusal, copied_wor
 from rm_gallery.gallery.rm.agentic.verdict import (
     SUBMIT,
     CriterionDecision,
+    Decided,
     VerdictProblem,
     read_verdict,
     says_twice,
@@ -182,7 +183,7 @@ class ActingJudge(BaseTrajectoryReward):
 
     async def _decide(
         self, sample: DataSample, rubric: Rubric, tools: Toolbox, recorded: list[Any] | None
-    ) -> tuple[list[CriterionDecision], list[dict[str, Any]]]:
+    ) -> Decided:
         """The decision of each criterion, and the transcript in OpenAI's layout."""
         raise NotImplementedError(f"{type(self).__name__} says how its judge decides.")
 
@@ -321,7 +322,7 @@ class AgentJudge(ActingJudge):
 
     async def _decide(
         self, sample: DataSample, rubric: Rubric, tools: Toolbox, recorded: list[Any] | None
-    ) -> tuple[list[CriterionDecision], list[dict[str, Any]]]:
+    ) -> Decided:
         tools.seconds = self.program_seconds
         prompt = self._prompt(sample, rubric, tools, self.max_calls)
         if (noted := questions.get()) is not None:
@@ -332,21 +333,15 @@ class AgentJudge(ActingJudge):
         # what waits for its turn at the sandbox waits for the library, and works no more than one
         # that waits for its endpoint
         with nullcontext() if outer is None else session.clock.following(outer):
-            decisions = await self._work(session, replies)
+            while session.decisions is None:
+                said = await self._reply(session, replies)
+                if replies is not None:  # a replay takes the time it takes
+                    await session.take(said)
+                elif not await _in_time(session.take(said), session.clock):
+                    raise self.exhausted(f"{self.max_seconds:g} seconds (max_seconds)")
         if recorded is not None:
-            session.refuse_changed(decisions, recorded)
-        return decisions, session.spoken
-
-    async def _work(
-        self, session: _JudgeSession, replies: Iterator[Any] | None
-    ) -> list[CriterionDecision]:
-        while session.decisions is None:
-            said = await self._reply(session, replies)
-            if replies is not None:  # a replay takes the time it takes
-                await session.take(said)
-            elif not await _in_time(session.take(said), session.clock):
-                raise self.exhausted(f"{self.max_seconds:g} seconds (max_seconds)")
-        return session.decisions
+            session.refuse_changed(session.decisions, recorded)
+        return session.decisions, session.spoken
 
     async def _reply(self, session: _JudgeSession, recorded: Iterator[Any] | None) -> ChatMessage:
         if recorded is not None:
@@ -375,15 +370,12 @@ class AgentJudge(ActingJudge):
 
     def _spent(self, session: _JudgeSession) -> None:
         """Raise Unscored where nothing is left to spend."""
-        what = ""
         if session.clock.left <= 0:
-            what = f"{self.max_seconds:g} seconds (max_seconds)"
-        elif self.max_tokens is not None and session.tokens >= self.max_tokens:
-            what = f"{self.max_tokens} tokens (max_tokens)"
-        elif session.asked > self.max_calls + 2 * self.repair_attempts + 1:
-            what = f"{self.max_calls} calls (max_calls)"
-        if what:
-            raise self.exhausted(what)
+            raise self.exhausted(f"{self.max_seconds:g} seconds (max_seconds)")
+        if self.max_tokens is not None and session.tokens >= self.max_tokens:
+            raise self.exhausted(f"{self.max_tokens} tokens (max_tokens)")
+        if session.asked > self.max_calls + 2 * self.repair_attempts + 1:
+            raise self.exhausted(f"{self.max_calls} calls (max_calls)")
 
     def exhausted(self, what: str) -> Unscored:
         """That nothing is left of what it may spend."""

@@ -187,7 +187,9 @@ class Toolbox:
             return (
                 f"there is no source {source[:80]!r}; write call:N, turn:N, file:PATH or store:NAME"
             )
-        if not self._was_opened(source):
+        kind, _, name = source.strip().partition(":")
+        path = _spelled(name) if kind == "file" else source.strip()
+        if kind in ("file", "store") and self.opened is not None and path not in self.opened:
             # what a claim says of a file would else be quoted from it by a judge that never looked
             return f"{source[:80]} was not opened here; read it first, or cite what a call gave"
         if not one_line(quote):
@@ -200,11 +202,6 @@ class Toolbox:
         """What the judge was given to read of the candidate."""
         yield from self.outputs
         yield from map(shown_text, self.turns)
-
-    def _was_opened(self, source: str) -> bool:
-        kind, _, name = source.strip().partition(":")
-        path = _spelled(name) if kind == "file" else source.strip()
-        return kind not in ("file", "store") or self.opened is None or path in self.opened
 
     def _note_opened(self, name: str) -> None:
         if self.opened is not None:

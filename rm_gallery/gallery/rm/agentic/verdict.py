@@ -39,6 +39,10 @@ class CriterionDecision(NamedTuple):
         return {"text": one.text, "value": self.value, "reason": self.reason, "evidence": evidence}
 
 
+Decided = tuple[list[CriterionDecision], list[dict[str, Any]]]
+"""The decision of each criterion, and the judge's transcript in OpenAI's layout."""
+
+
 class VerdictProblem(Exception):
     """A verdict that cannot be taken; the judge is told why, and may submit it again."""
 

@@ -162,13 +162,13 @@ def _is_phone(text: str) -> bool:
     """Whether digits are a phone number in their country's length, and not one of those kept free
     for fiction.
     """
-    digits = _digits(text).removeprefix("1") if not text.startswith("+") else _digits(text)
+    digits = _digits(text)
     if text.startswith("+"):
-        lengths = {"1": (11, 11), "7": (11, 11)}.get(digits[0], (8, 15))
-        if not lengths[0] <= len(digits) <= lengths[1] or re.match(r"\+\d\.\d", text):
+        least, most = (11, 11) if digits[0] in "17" else (8, 15)
+        if not least <= len(digits) <= most or re.match(r"\+\d\.\d", text):
             return False
-        digits = digits[1:] if digits[0] == "1" else ""
-    return not (re.fullmatch(r"\d{3}55501\d\d", digits))
+        digits = digits if digits[0] == "1" else ""
+    return not re.fullmatch(r"\d{3}55501\d\d", digits.removeprefix("1"))
 
 
 _VERSION = re.compile(r"(?:\bversions?|\brelease|\bv)[ .:]{0,2}\Z", re.IGNORECASE)
@@ -222,32 +222,22 @@ def _detectors() -> list[_Detector]:
 def find_personal_data(text: str, kinds: Collection[str] = KINDS) -> list[PersonalDataSpan]:
     """All findings of the wanted kinds in order of place; none overlap."""
     findings: list[PersonalDataSpan] = []
+    taken = bytearray(len(text))
     for detector in _detectors():
         if detector.kind not in kinds or detector.hint not in text:
             continue
         before, after = _ELSE.get(detector.kind, (_NOWHERE, _NOWHERE))
-        spans = [
-            m.span()
-            for m in detector.pattern.finditer(text)
-            if detector.check(m.group())
-            and not before.search(text, max(0, m.start() - _LEAD), m.start())
-            and not after.match(text, m.end())
-        ]
-        findings += [PersonalDataSpan(detector.kind, *span) for span in _free(spans, findings)]
+        for match in detector.pattern.finditer(text):
+            start, end = match.span()
+            if (
+                detector.check(match.group())
+                and not before.search(text, max(0, start - _LEAD), start)
+                and not after.match(text, end)
+                and taken.find(1, start, end) < 0
+            ):
+                taken[start:end] = b"\x01" * (end - start)
+                findings.append(PersonalDataSpan(detector.kind, start, end))
     return sorted(findings, key=lambda finding: finding.start)
-
-
-def _free(spans: list[tuple[int, int]], taken: list[PersonalDataSpan]) -> list[tuple[int, int]]:
-    if not spans or not taken:
-        return spans
-    occupied = sorted((finding.start, finding.end) for finding in taken)
-    free, position = [], 0
-    for start, end in spans:
-        while position < len(occupied) and occupied[position][1] <= start:
-            position += 1
-        if position == len(occupied) or occupied[position][0] >= end:
-            free.append((start, end))
-    return free
 
 
 _MAX_SPANS = 100
