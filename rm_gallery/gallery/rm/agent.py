@@ -233,10 +233,10 @@ def same(given: Any, wanted: Any, tolerant: bool) -> bool:
             else type(given) is type(wanted) and given == wanted
         )
     if isinstance(given, str) and isinstance(wanted, str):
-        given, wanted = fold(given), fold(wanted)
-        return given == wanted or (
-            tolerant and given.translate(_IGNORED).lower() == wanted.translate(_IGNORED).lower()
-        )
+        texts = [fold(given), fold(wanted)]
+        if tolerant:
+            texts = [text.translate(_IGNORED).lower() for text in texts]
+        return texts[0] == texts[1]
     if isinstance(given, list | tuple) and isinstance(wanted, list | tuple):
         return len(given) == len(wanted) and all(
             same(a, b, tolerant) for a, b in zip(given, wanted, strict=True)
@@ -260,13 +260,14 @@ def _same_objects(given: dict[str, Any], wanted: dict[str, Any], tolerant: bool)
     ):
         return True
     # BFCL lists the possible values of nested keys as well
-    listed = (
+    return (
         all(isinstance(options, list) for options in wanted.values())
         and given.keys() <= wanted.keys()
-    )
-    right = listed and all("" in wanted[key] for key in wanted.keys() - given.keys())
-    return right and all(
-        any(same(value, option, tolerant) for option in wanted[key]) for key, value in given.items()
+        and all("" in wanted[key] for key in wanted.keys() - given.keys())
+        and all(
+            any(same(value, option, tolerant) for option in wanted[key])
+            for key, value in given.items()
+        )
     )
 
 

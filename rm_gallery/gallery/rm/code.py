@@ -7,7 +7,7 @@ import re
 import textwrap
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_serializer
@@ -195,7 +195,7 @@ def tests_of(sample: DataSample, reward: str) -> CodeTests:
     malformed (`bad_tests`).
     """
     metadata = sample.metadata or {}
-    sources: list[Mapping[str, Any]] = [sample.output[0].answer.label or {}, metadata]
+    sources = (sample.output[0].answer.label or {}, metadata)
     tests = next(
         (source for source in sources if any(_is_given(source.get(key)) for key in _TESTS)), None
     )

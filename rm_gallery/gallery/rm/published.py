@@ -350,10 +350,10 @@ def numbers_of(stated_value: str | dict[str, Any], judge: PublishedJudge, n: int
     if verdict.reads == "score":
         return [_number_in_range(value, bounds)]
     if verdict.reads == "best":
-        if isinstance(value, str) and value.strip().lower() in verdict.grades:
-            return [0.5] * n
-        if isinstance(value, bool) or not isinstance(value, str | int):
+        if type(value) not in (str, int):
             raise ParseError(f"The verdict is {excerpt(str(value), 40)!r}, which names no answer.")
+        if str(value).strip().lower() in verdict.grades:
+            return [0.5] * n
         best = _named_place(str(value), n)
         return [float(place == best) for place in range(n)]
     if verdict.reads == "grade":

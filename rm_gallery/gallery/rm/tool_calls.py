@@ -351,10 +351,10 @@ def as_call(value: Any) -> MadeCall | str:
             return UnreadCall(name, f"The arguments of {name[:60]} are no JSON: {error}")
     if arguments in (None, ""):
         arguments = {}
-    if not isinstance(arguments, dict):
-        found = type(arguments).__name__
-        return UnreadCall(name, f"The arguments of {name[:60]} are no object but {found}.")
-    return MadeCall(name, arguments)
+    if isinstance(arguments, dict):
+        return MadeCall(name, arguments)
+    found = type(arguments).__name__
+    return UnreadCall(name, f"The arguments of {name[:60]} are no object but {found}.")
 
 
 def _calls_in_json(text: str) -> Calls | None:

@@ -66,6 +66,7 @@ from rm_gallery.gallery.rm.agentic.state_checks import (
     read_state_check,
     several,
 )
+from rm_gallery.gallery.rm.agentic.tools import maps_texts
 from rm_gallery.gallery.rm.code import failed_tests
 
 _MOST_BODY = 4 << 20
@@ -328,17 +329,15 @@ class FinalStateReward(RuleReward):
         folder = await workspace
         look = partial(_look, folder, self._bounds)
         if isinstance(check, FileCheck):
+            limit = within_deadline(self.timeout)
             try:
-                found: str = await get_pool().asubmit(
-                    look, check, deadline=within_deadline(self.timeout)
-                )
+                return await get_pool().asubmit(look, check, deadline=limit)
             except DeadlineExceeded:
                 if check.matches is None:
                     raise
                 return "the pattern runs too long on it"
             except (MemoryError, WorkerCrashed):
                 return "it takes too much memory to be read"
-            return found
         if isinstance(check, ChangesCheck):
             start = check.start if check.start is not None else known(sample, "start")
             if start is None:
@@ -351,9 +350,8 @@ class FinalStateReward(RuleReward):
         if isinstance(check, CommandCheck):
             return await self._command(check, folder)
         if isinstance(check, TestsCheck):
-            return await self._tests(
-                check, await asyncio.to_thread(_bytes_of, folder, self._bounds, check.path)
-            )
+            code = await asyncio.to_thread(_bytes_of, folder, self._bounds, check.path)
+            return await self._tests(check, code)
         assert isinstance(check, QueryCheck)
         return await self._query(check, folder)
 
@@ -472,10 +470,7 @@ def _plain_path(given: Any) -> Any:
 
 def _start_of(given: Any) -> Any:
     start = _plain_path(given)
-    if isinstance(start, str) or (
-        isinstance(start, Mapping)
-        and all(isinstance(part, str) for pair in start.items() for part in pair)
-    ):
+    if isinstance(start, str) or maps_texts(start):
         return start
     raise DataError(f"the start is a folder or a mapping of path to text; found {shown(given)}.")
 

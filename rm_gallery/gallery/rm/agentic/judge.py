@@ -45,7 +45,7 @@ from rm_gallery.core.sandbox.workspace import ReadBounds, StateFault, WorkspaceT
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError, Unscored
 from rm_gallery.gallery.graders.checklist import WORDS, criterion_line
-from rm_gallery.gallery.rm.agentic.tools import Toolbox, ToolRefusal, copied_workspace
+from rm_gallery.gallery.rm.agentic.tools import Toolbox, ToolRefusal, copied_workspace, maps_texts
 from rm_gallery.gallery.rm.agentic.verdict import (
     SUBMIT,
     CriterionDecision,
@@ -148,9 +148,7 @@ class ActingJudge(BaseTrajectoryReward):
     async def _decided(self, sample: DataSample, recorded: list[Any] | None) -> Score[Any]:
         rubric = self._rubric_of(sample)
         store = known(sample, "store") or self.store
-        if not isinstance(store, Mapping) or not all(
-            isinstance(each, str) for pair in store.items() for each in pair
-        ):
+        if not maps_texts(store):
             raise DataError(f"{self.name}: store is no mapping of names to texts.")
         output, given = sample.output[0], known(sample, "workspace")
         of_state = any(one.of == "state" for one in rubric.leaves())
@@ -497,8 +495,9 @@ class _JudgeSession:
         given = [str(each.get("content")) for each in recorded if each.get("role") != "assistant"]
         for source in {each.source for decision in decisions for each in decision.evidence}:
             kind, _, number = source.strip().partition(":")
-            shown = self._shown[f"call_{int(number)}"] if kind == "call" else ""
-            if not any(shown in text for text in given) and shown:
+            if kind == "call" and not any(
+                self._shown[f"call_{int(number)}"] in text for text in given
+            ):
                 raise Unscored(
                     f"{self._judge.name}: {source} gives something else than it gave the judge.",
                     reason="changed",

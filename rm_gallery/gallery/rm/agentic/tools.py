@@ -98,6 +98,13 @@ def copied_workspace(given: Any, bounds: ReadBounds) -> Iterator[Copied]:
         yield Copied(target, absent)
 
 
+def maps_texts(value: object) -> bool:
+    """Whether a value maps texts to texts."""
+    return isinstance(value, Mapping) and all(
+        isinstance(part, str) for pair in value.items() for part in pair
+    )
+
+
 @dataclass
 class Toolbox:
     """The tools of one judgement, and what was seen through them.

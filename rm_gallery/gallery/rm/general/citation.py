@@ -147,9 +147,8 @@ def citation_precision_recall(
 
 def _relevant_numbers(label: Any) -> set[int]:
     """The numbers of the right sources; texts such as "[2]" hold one."""
-    label = label.tolist() if hasattr(label, "tolist") else label
+    label = [] if label is None else label.tolist() if hasattr(label, "tolist") else label
     parts = label if isinstance(label, list | tuple | set | frozenset) else [label]
-    parts = () if label is None else parts
     matches = [_SOURCE_NUMBER.fullmatch(str(part)) for part in parts]
     if not all(matches) or any(isinstance(part, bool) for part in parts):
         raise Unscored(
