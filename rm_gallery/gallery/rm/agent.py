@@ -19,7 +19,7 @@ from rm_gallery.core.text.canonical import fold
 from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.bounds import Count
-from rm_gallery.gallery.rm.tool_calls import MadeCall, Untyped, as_call, tool_calls_of
+from rm_gallery.gallery.rm.tool_calls import MadeCall, Untyped, as_call, listed_calls, tool_calls_of
 
 
 @rule(
@@ -158,10 +158,8 @@ def read_wanted(value: Any) -> list[ExpectedCall] | str:
             value = read_json(value)
         except ValueError as error:
             return f"no JSON ({error})."
-    if isinstance(value, dict) and isinstance(value.get("tool_calls"), list):
-        value = value["tool_calls"]
     wanted = []
-    for entry in value if isinstance(value, list | tuple) else [value]:
+    for entry in listed_calls(value):
         call = _possible_answers(entry) or as_call(entry)
         if isinstance(call, str):
             return call
@@ -192,33 +190,31 @@ def tool_defaults(tools: Any) -> dict[str, dict[str, Any]]:
     """Each tool's arguments that have a default in its definition (OpenAI's layout)."""
     defaults: dict[str, dict[str, Any]] = {}
     for tool in tools if isinstance(tools, list | tuple) else ():
-        function = tool.get("function", tool) if isinstance(tool, dict) else None
-        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            continue
-        parameters = function.get("parameters")
-        properties = parameters.get("properties") if isinstance(parameters, dict) else None
-        if isinstance(properties, dict):
-            known = {
-                k: v["default"]
-                for k, v in properties.items()
-                if isinstance(v, dict) and "default" in v
-            }
-            defaults[function["name"]] = known
+        function = _object(_object(tool).get("function", tool))
+        properties = _object(_object(function.get("parameters")).get("properties"))
+        defaults[str(function.get("name"))] = {
+            name: about["default"]
+            for name, about in properties.items()
+            if "default" in _object(about)
+        }
     return defaults
+
+
+def _object(value: Any) -> dict[str, Any]:
+    """A JSON object; an empty one for what is none."""
+    return value if isinstance(value, dict) else {}
 
 
 def fits(call: MadeCall, wanted: ExpectedCall, tolerant: bool, defaults: dict[str, Any]) -> bool:
     """Whether a call has the wanted name and arguments."""
-    if call.name != wanted.name:
-        return False
-    for key, value in call.arguments.items():
-        options = wanted.arguments.get(key, [defaults[key]] if key in defaults else [])
-        if not any(same(value, option, tolerant) for option in options):
-            return False
     missing = wanted.arguments.keys() - call.arguments.keys() - wanted.optional
+    if call.name != wanted.name or not missing <= defaults.keys():
+        return False
+    given = call.arguments | {key: defaults[key] for key in missing}
+    options = {key: [value] for key, value in defaults.items()} | wanted.arguments
     return all(
-        key in defaults and any(same(defaults[key], o, tolerant) for o in wanted.arguments[key])
-        for key in missing
+        any(same(value, option, tolerant) for option in options.get(key, ()))
+        for key, value in given.items()
     )
 
 
@@ -237,10 +233,10 @@ def same(given: Any, wanted: Any, tolerant: bool) -> bool:
             else type(given) is type(wanted) and given == wanted
         )
     if isinstance(given, str) and isinstance(wanted, str):
-        given, wanted = fold(given), fold(wanted)
-        return given == wanted or (
-            tolerant and given.translate(_IGNORED).lower() == wanted.translate(_IGNORED).lower()
-        )
+        texts = [fold(given), fold(wanted)]
+        if tolerant:
+            texts = [text.translate(_IGNORED).lower() for text in texts]
+        return texts[0] == texts[1]
     if isinstance(given, list | tuple) and isinstance(wanted, list | tuple):
         return len(given) == len(wanted) and all(
             same(a, b, tolerant) for a, b in zip(given, wanted, strict=True)
@@ -264,13 +260,14 @@ def _same_objects(given: dict[str, Any], wanted: dict[str, Any], tolerant: bool)
     ):
         return True
     # BFCL lists the possible values of nested keys as well
-    listed = (
+    return (
         all(isinstance(options, list) for options in wanted.values())
         and given.keys() <= wanted.keys()
-    )
-    right = listed and all("" in wanted[key] for key in wanted.keys() - given.keys())
-    return right and all(
-        any(same(value, option, tolerant) for option in wanted[key]) for key, value in given.items()
+        and all("" in wanted[key] for key in wanted.keys() - given.keys())
+        and all(
+            any(same(value, option, tolerant) for option in wanted[key])
+            for key, value in given.items()
+        )
     )
 
 
@@ -421,8 +418,7 @@ def trajectory_cost(
     """
     own = {"cost": max_cost, "latency": max_latency, "steps": max_steps, "tokens": max_tokens}
     budgets = _budgets((sample.metadata or {}).get("budget"), own)
-    priced = input_price is not None and output_price is not None
-    prices = (input_price or 0.0, output_price or 0.0) if priced else None
+    prices = None if input_price is None or output_price is None else (input_price, output_price)
     amounts = {metric: spent(sample, metric, prices) for metric in _NAMES}
     known = {metric: value for metric, value in amounts.items() if value is not None}
     shares = {}
@@ -436,9 +432,8 @@ def trajectory_cost(
 
 
 def _budgets(given: Any, own: Mapping[str, float | None]) -> dict[str, float]:
-    known = given if isinstance(given, dict) else {}
     limits = {
-        metric: number(known.get(metric)) if limit is None else limit
+        metric: number(_object(given).get(metric)) if limit is None else limit
         for metric, limit in own.items()
     }
     budgets = {metric: float(limit) for metric, limit in limits.items() if limit}
@@ -470,28 +465,26 @@ def spent(
     tokens times `prices` per million of input and of output.
     """
     output, metadata, names = sample.output[0], sample.metadata or {}, _NAMES[metric]
-    total = _first_number(output.answer.label or {}, names)
-    if total is not None:
-        return total
     records = [message.additional_kwargs for message in (*(output.steps or ()), output.answer)]
-    tokens = _total_usage(records) if metric in ("cost", "tokens") else None
+    used, told = _total_usage(records), _total_usage([metadata])
+    parts: Sequence[float]
+    priced: float | None = None
     if metric == "tokens":
-        total = None if tokens is None else sum(tokens)
+        parts = used or ()
+        priced = sum(told) if told else None
     elif metric == "steps":
-        total = float(len(output.steps)) if output.steps else None
-    elif parts := [
-        part for record in records if (part := _first_number(record, names)) is not None
-    ]:
-        total = math.fsum(parts)
-    total = _first_number(metadata, names) if total is None else total
-    tokens = tokens or _token_usage(metadata)
-    if total is not None or tokens is None:
-        return total
-    if metric == "tokens":
-        return sum(tokens)
-    if metric != "cost" or prices is None:
-        return None
-    return (tokens[0] * prices[0] + tokens[1] * prices[1]) / 1e6
+        parts = [1.0] * len(output.steps or ())
+    else:
+        parts = [part for record in records if (part := _first_number(record, names)) is not None]
+        if metric == "cost" and prices and (tokens := used or told):
+            priced = (tokens[0] * prices[0] + tokens[1] * prices[1]) / 1e6
+    totals = (
+        _first_number(output.answer.label or {}, names),
+        math.fsum(parts) if parts else None,
+        _first_number(metadata, names),
+        priced,
+    )
+    return next((total for total in totals if total is not None), None)
 
 
 def number(value: Any) -> float | None:
@@ -502,14 +495,15 @@ def number(value: Any) -> float | None:
 
 def _total_usage(records: list[dict[str, Any]]) -> tuple[float, float] | None:
     usages = [usage for record in records if (usage := _token_usage(record)) is not None]
-    return (math.fsum(u[0] for u in usages), math.fsum(u[1] for u in usages)) if usages else None
+    if not usages:
+        return None
+    given, made = map(math.fsum, zip(*usages, strict=True))
+    return given, made
 
 
 def _token_usage(source: dict[str, Any]) -> tuple[float, float] | None:
     """Input and output tokens recorded as OpenAI's `usage`; a total alone counts as input."""
-    usage = source.get("usage")
-    if not isinstance(usage, dict):
-        return None
+    usage = _object(source.get("usage"))
     given = _first_number(usage, ("input_tokens", "prompt_tokens"))
     made = _first_number(usage, ("output_tokens", "completion_tokens"))
     if given is None and made is None:

@@ -7,7 +7,7 @@ import re
 import textwrap
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_serializer
@@ -37,7 +37,7 @@ from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.select import get_runner, shown_sandbox
 from rm_gallery.core.sandbox.sql import QueryResult, run_query_in_worker, same_results
 from rm_gallery.core.score import Score
-from rm_gallery.core.text.blocks import compile_problem, parse_python, split_fences
+from rm_gallery.core.text.blocks import Block, compile_problem, parse_python, split_fences
 from rm_gallery.core.text.canonical import split_reasoning, turn_text
 from rm_gallery.core.utils.errors import (
     Cause,
@@ -144,12 +144,6 @@ class CodeExecutionReward(RuleReward):
         code = extract_code(split_reasoning(sample.answer_text()).final, names_wanted(tests))
         if not code.strip():
             return Score(0.0, "The answer holds no code.")
-        report = await self._run_tests(code, tests)
-        score = float(report.passed == report.total) if self.all_or_nothing else report.score
-        counts = {"passed": report.passed, "total": report.total, "outcomes": report.reasons}
-        return Score(score, reason_of(report), extra=counts)
-
-    async def _run_tests(self, code: str, tests: CodeTests) -> CodeTestReport:
         deadline = within_deadline(self.total_timeout)
         limits = SandboxLimits(
             wall_seconds=self.timeout,
@@ -159,16 +153,20 @@ class CodeExecutionReward(RuleReward):
         )
         runner = get_runner(self.sandbox, packages=self.packages)
         try:
-            return await run_code_tests(
+            report = await run_code_tests(
                 code, tests, runner=runner, limits=limits, deadline=deadline
             )
         except SandboxUnavailable as error:
             # the sandbox worked when the run began: one answer fails, and the run goes on
             raise SandboxFailed(str(error)) from error
-        except VacuousTests as error:
-            raise Unscored(f"{self.name}: {error}", reason="vacuous_tests") from error
-        except DataError as error:
-            raise Unscored(f"{self.name}: {error}", reason="bad_tests") from error
+        except (VacuousTests, DataError) as error:
+            vacuous = isinstance(error, VacuousTests)
+            raise Unscored(
+                f"{self.name}: {error}", reason="vacuous_tests" if vacuous else "bad_tests"
+            ) from error
+        score = float(report.passed == report.total) if self.all_or_nothing else report.score
+        counts = {"passed": report.passed, "total": report.total, "outcomes": report.reasons}
+        return Score(score, reason_of(report), extra=counts)
 
 
 @RewardRegistry.register("code_unit_tests")
@@ -197,7 +195,7 @@ def tests_of(sample: DataSample, reward: str) -> CodeTests:
     malformed (`bad_tests`).
     """
     metadata = sample.metadata or {}
-    sources: list[Mapping[str, Any]] = [sample.output[0].answer.label or {}, metadata]
+    sources = (sample.output[0].answer.label or {}, metadata)
     tests = next(
         (source for source in sources if any(_is_given(source.get(key)) for key in _TESTS)), None
     )
@@ -261,8 +259,31 @@ _REFERENCES: dict[tuple[str, str, float, int], QueryResult] = {}
 """Cache of reference results, shared by all answers to one question."""
 
 
-@RewardRegistry.register("sql_result_equality")
-class SqlResultEqualityReward(RuleReward):
+@rule(
+    "sql_result_equality",
+    needs=("reference", "schema"),
+    looks_at="characters",
+    example=Example(
+        sample_of(
+            "Which towns have more than a million people? List them by size, largest first.",
+            "SELECT name FROM town WHERE people > 1000000 ORDER BY people DESC",
+            "SELECT name FROM town ORDER BY people DESC",
+            "SELECT town FROM people",
+            schema="CREATE TABLE town (name TEXT, people INTEGER);\n"
+            "INSERT INTO town VALUES ('Lyon', 520000), ('Paris', 2100000), ('Berlin', 3700000);",
+            reference="SELECT name FROM town WHERE people > 1e6 ORDER BY people DESC",
+        ),
+        inputs={
+            "schema": (
+                "`schema` in `answer.label` or `metadata`: the SQL script that builds and fills "
+                "the database"
+            )
+        },
+    ),
+)
+async def sql_result_equality(
+    sample: DataSample, *, timeout: PositiveFloat = 5.0, max_rows: PositiveInt = 10_000
+) -> Score[float]:
     """1 when the answer's query returns the same rows as the reference query on a small SQLite
     database, else 0.
 
@@ -279,90 +300,63 @@ class SqlResultEqualityReward(RuleReward):
     gets a database of its own, in memory, and may only read; it runs in a worker process of bounded
     memory that is killed at its timeout. Source: execution accuracy of Spider and BIRD (arXiv
     2305.03111), duplicates counted.
+
+    Args:
+        timeout: Seconds one query may run.
+        max_rows: Rows a query may return.
     """
-
-    needs = frozenset({"reference", "schema"})
-    looks_at = frozenset({"characters"})
-    name = "sql_result_equality"
-    timeout: PositiveFloat = 5.0
-    """Seconds one query may run."""
-    max_rows: PositiveInt = 10_000
-    """Rows a query may return."""
-
-    example = Example(
-        sample_of(
-            "Which towns have more than a million people? List them by size, largest first.",
-            "SELECT name FROM town WHERE people > 1000000 ORDER BY people DESC",
-            "SELECT name FROM town ORDER BY people DESC",
-            "SELECT town FROM people",
-            schema="CREATE TABLE town (name TEXT, people INTEGER);\n"
-            "INSERT INTO town VALUES ('Lyon', 520000), ('Paris', 2100000), ('Berlin', 3700000);",
-            reference="SELECT name FROM town WHERE people > 1e6 ORDER BY people DESC",
-        ),
-        inputs={
-            "schema": (
-                "`schema` in `answer.label` or `metadata`: the SQL script that builds and fills "
-                "the database"
-            )
-        },
+    references = references_of(sample, "sql_result_equality", turn_text)
+    schema = _schema_script(sample)
+    expected = [await _reference_result(schema, query, timeout, max_rows) for query in references]
+    query = sql_of(sample.answer_text())
+    if not query:
+        return Score(0.0, "The answer holds no query.")
+    result = await run_query_in_worker(
+        schema,
+        query,
+        deadline=within_deadline(timeout),
+        max_rows=max_rows,
+        schema_seconds=max(rows.schema_seconds for rows in expected),
     )
+    if result.error:
+        return Score(0.0, f"The query does not run: {result.error}")
+    equal = False
+    for text, rows in zip(references, expected, strict=True):
+        equal = equal or await same_results(result, rows, ordered=ordered(text))
+    size = f"{len(result.rows)} rows of {len(result.columns)} columns"
+    said = "The results are equal" if equal else "The result is another one"
+    return Score(float(equal), f"{said}: {size}.")
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
-        references = references_of(sample, self.name, turn_text)
-        schema = self._schema_script(sample)
-        expected = [await self._reference_result(schema, query) for query in references]
-        query = sql_of(sample.answer_text())
-        if not query:
-            return Score(0.0, "The answer holds no query.")
-        built = max(rows.schema_seconds for rows in expected)
-        limit = within_deadline(self.timeout)
-        result = await run_query_in_worker(
-            schema, query, deadline=limit, max_rows=self.max_rows, schema_seconds=built
+
+def _schema_script(sample: DataSample) -> str:
+    value = known(sample, "schema")
+    script = ";\n".join(map(str, value)) if isinstance(value, list | tuple) else value
+    script = turn_text(script) if isinstance(script, str) else ""
+    if not script.strip():
+        raise Unscored(
+            "sql_result_equality needs the script that builds the database: set "
+            f"answer.label['schema'] or metadata['schema']; found {shown(value)}.",
+            reason="no_schema",
         )
-        if result.error:
-            return Score(0.0, f"The query does not run: {result.error}")
-        equal = False
-        for text, rows in zip(references, expected, strict=True):
-            equal = equal or await same_results(result, rows, ordered=ordered(text))
-        size = f"{len(result.rows)} rows of {len(result.columns)} columns"
-        reason = (
-            f"The results are equal: {size}." if equal else f"The result is another one: {size}."
-        )
-        return Score(float(equal), reason)
+    return script
 
-    def _schema_script(self, sample: DataSample) -> str:
-        value = known(sample, "schema")
-        script = ";\n".join(map(str, value)) if isinstance(value, list | tuple) else value
-        script = turn_text(script) if isinstance(script, str) else script
-        if not isinstance(script, str) or not script.strip():
-            raise Unscored(
-                f"{self.name} needs the script that builds the database: set "
-                f"answer.label['schema'] or metadata['schema']; found {shown(value)}.",
-                reason="no_schema",
-            )
-        return script
 
-    async def _reference_result(self, schema: str, query: str) -> QueryResult:
-        key = (schema, query, self.timeout, self.max_rows)
-        result = _REFERENCES.get(key)
-        if result is None:
-            try:
-                limit = within_deadline(self.timeout)
-                result = await run_query_in_worker(
-                    schema, query, deadline=limit, max_rows=self.max_rows
-                )
-            except DataError as error:
-                raise Unscored(f"{self.name}: {error}", reason="bad_schema") from error
-            if result.error != "deadline" and len(result.rows) <= _ROWS_KEPT:
-                if len(_REFERENCES) >= _REFERENCES_KEPT:
-                    _REFERENCES.clear()
-                _REFERENCES[key] = result
-        if result.error:
-            raise Unscored(
-                f"{self.name}: the reference query does not run: {result.error}",
-                reason="bad_reference",
-            )
-        return result
+async def _reference_result(schema: str, query: str, timeout: float, max_rows: int) -> QueryResult:
+    key = (schema, query, timeout, max_rows)
+    result = _REFERENCES.get(key)
+    if result is None:
+        try:
+            limit = within_deadline(timeout)
+            result = await run_query_in_worker(schema, query, deadline=limit, max_rows=max_rows)
+        except DataError as error:
+            raise Unscored(str(error), reason="bad_schema") from error
+        if result.error != "deadline" and len(result.rows) <= _ROWS_KEPT:
+            if len(_REFERENCES) >= _REFERENCES_KEPT:
+                _REFERENCES.clear()
+            _REFERENCES[key] = result
+    if result.error:
+        raise Unscored(f"the reference query does not run: {result.error}", reason="bad_reference")
+    return result
 
 
 def sql_of(text: str) -> str:
@@ -371,8 +365,13 @@ def sql_of(text: str) -> str:
     """
     text = split_reasoning(text).final
     blocks = [block for block in split_fences(text)[0] if block.body.strip()]
-    marked = [block for block in blocks if block.language in _DIALECTS]
-    return (marked or blocks)[-1].body.strip() if blocks else text.strip()
+    return _last_body(blocks, _DIALECTS, text).strip()
+
+
+def _last_body(blocks: list[Block], languages: frozenset[str], text: str) -> str:
+    """The last block marked with a language, else the last block, else the text."""
+    marked = [block.body for block in blocks if block.language in languages]
+    return (marked or [block.body for block in blocks] or [text])[-1]
 
 
 def ordered(query: str) -> bool:
@@ -438,10 +437,8 @@ class PatchSimilarityReward(RuleReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         answer = final_answer(sample)
-        score = max(
-            patch_similarity(answer, reference) for reference in references_of(sample, self.name)
-        )
-        return Score(score)
+        references = references_of(sample, self.name)
+        return Score(max(patch_similarity(answer, reference) for reference in references))
 
 
 def patch_similarity(answer: str, reference: str) -> float:
@@ -492,10 +489,8 @@ def patch_of(text: str) -> str:
     """The patch in a text without its noise: its last diff block, else its last fenced block, else
     all of it.
     """
-    blocks, _ = split_fences(text)
-    marked = [block.body for block in blocks if block.language in _PATCH_LANGUAGES]
-    patch = (marked or [block.body for block in blocks] or [text])[-1]
-    lines = (line.rstrip() for line in patch.split("\n"))
+    patch = _last_body(split_fences(text)[0], _PATCH_LANGUAGES, text)
+    lines = map(str.rstrip, patch.split("\n"))
     kept = (_HUNK.sub("@@", line) for line in lines if not line.startswith(_NOISE))
     return "\n".join(kept).strip("\n")
 

@@ -245,17 +245,17 @@ class GroupTemplate(RubricTemplate):
         """System and user message: task, rubrics and form of the reply first, what all answers
         share, then each answer.
         """
-        texts = {
-            "query": query,
-            "context": context,
-            "reference": reference,
-            "tools": tools,
-            "shared": shared,
-        }
         return render(
             cls.prompt_name,
             language,
-            texts={**texts, "answers": list(answers or ())},
+            texts={
+                "query": query,
+                "context": context,
+                "reference": reference,
+                "tools": tools,
+                "shared": shared,
+                "answers": list(answers or ()),
+            },
             rubrics=list(rubrics or ()),
             examples=list(examples or ()),
             output_form=cls.schema(enable_thinking=enable_thinking, language=language),
@@ -317,14 +317,11 @@ class RulerReward(BaseRubricReward, BaseListWiseReward):
         group = as_group(sample.output)
         wanted, given = set(range(1, len(group.distinct) + 1)), set(response.scores)
         if given != wanted:
-            what, numbers = (
-                ("no score for answer", wanted - given)
-                if wanted - given
-                else ("there is no answer", given - wanted)
-            )
-            problem = f"{what} {', '.join(map(str, sorted(numbers)))}"
+            absent = wanted - given
+            what = "no score for answer" if absent else "there is no answer"
+            numbers = ", ".join(map(str, sorted(absent or given - wanted)))
             raise ParseError(
-                f"<scores> holds one score for each of the {len(wanted)} answers; {problem}."
+                f"<scores> holds one score for each of the {len(wanted)} answers; {what} {numbers}."
             )
         scores = tuple(response.scores[place + 1] for place in group.shown_as)
         return Score(scores, response.reason or "")

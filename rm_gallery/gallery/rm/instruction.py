@@ -214,9 +214,10 @@ def constrained_response(text: str, arguments: Arguments) -> bool:
 
 def highlighted_sections(text: str, arguments: Arguments) -> bool:
     """There are at least so many *highlighted* or **highlighted** parts."""
-    count = sum(bool(part.strip("*").strip()) for part in _SINGLE.findall(text))
-    count += sum(bool(part[2:-2].strip()) for part in _DOUBLE.findall(text))
-    return count >= arguments.number("num_highlights")
+    parts = _SINGLE.findall(text) + _DOUBLE.findall(text)
+    return sum(bool(part.strip("*").strip()) for part in parts) >= arguments.number(
+        "num_highlights"
+    )
 
 
 def multiple_sections(text: str, arguments: Arguments) -> bool:

@@ -26,7 +26,7 @@ from rm_gallery.core.text.language import words
 from rm_gallery.core.text.maths import fast_verdict, verify_answer
 from rm_gallery.core.text.quantities import find_numbers
 from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.gallery.rm.bounds import Signed
+from rm_gallery.gallery.rm.bounds import AS_WRITTEN, Signed
 from rm_gallery.gallery.rm.general.numbers import matched
 from rm_gallery.gallery.rm.tokens import TokenizerSetting, tokens_of
 
@@ -74,10 +74,7 @@ def length_of(answer: Step, unit: LengthUnit, tokenizer: Any = None) -> int:
 @rule(
     "length_baseline",
     score_range=(None, None),
-    looks_at=(
-        "thought",
-        "characters",
-    ),
+    looks_at=AS_WRITTEN,
     example=Example(
         _SIX_TIMES_SEVEN,
         use="The scores are a yardstick for other rewards and nothing to train on.",
@@ -106,10 +103,7 @@ def _in_bounds(min_length: int, max_length: int) -> None:
     "length_penalty",
     validate=_in_bounds,
     score_range=(None, 0.0),
-    looks_at=(
-        "thought",
-        "characters",
-    ),
+    looks_at=AS_WRITTEN,
     example=Example(_SIX_TIMES_SEVEN, params={"min_length": 10, "max_length": 40}, use=PENALTY),
 )
 def length_penalty(
@@ -141,10 +135,7 @@ def _cache_fits(max_length: int, cache: int) -> None:
     "dapo_soft_overlong_punishment",
     validate=_cache_fits,
     score_range=(-1.0, 0.0),
-    looks_at=(
-        "thought",
-        "characters",
-    ),
+    looks_at=AS_WRITTEN,
     example=Example(_SIX_TIMES_SEVEN, params={"max_length": 50, "cache": 25}, use=EMPTY_IS_BEST),
 )
 def dapo_soft_overlong_punishment(
@@ -203,10 +194,7 @@ def _in_order(
     validate=_in_order,
     needs="reference",
     score_range=(-1.0, 1.0),
-    looks_at=(
-        "thought",
-        "characters",
-    ),
+    looks_at=AS_WRITTEN,
     example=Example(
         sample_of(
             "What is six times seven?",

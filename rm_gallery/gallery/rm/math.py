@@ -90,31 +90,26 @@ class MathVerifyReward(RuleReward):
 
     async def _compare(self, answer: str, gold: str, extraction: Extraction) -> MathVerdict:
         quick = fast_verdict(answer, gold, extraction) if self.in_process else None
-        if quick is not None:
-            return quick
+        verdict = quick or await self._verified(answer, gold, extraction)
+        if verdict is not None:
+            return verdict
+        # if the reference alone can be computed, the answer made the comparison explode and gets 0
+        alone = await self._verified(gold, gold, urgent=True)
+        if alone is None:
+            raise Unscored(
+                f"{self.name}: the reference cannot be worked out within {self.timeout:g} s: "
+                f"{shown(gold)}.",
+                reason="bad_reference",
+            )
+        return alone if alone.status == "no_gold" else MathVerdict("exploding", gold=alone.gold)
+
+    async def _verified(self, *texts: str, **how: bool) -> MathVerdict | None:
+        """The verdict of a process that can be killed; None where it was."""
+        limit = within_deadline(self.timeout)
         try:
-            return await get_pool().asubmit(
-                verify_answer, answer, gold, extraction, deadline=within_deadline(self.timeout)
-            )
+            return await get_pool().asubmit(verify_answer, *texts, deadline=limit, **how)
         except (DeadlineExceeded, MemoryError, WorkerCrashed):
-            # if the reference alone can be computed, the answer made the comparison explode and
-            # gets 0
-            try:
-                limit = within_deadline(self.timeout)
-                self_check = await get_pool().asubmit(
-                    verify_answer, gold, gold, deadline=limit, urgent=True
-                )
-            except (DeadlineExceeded, MemoryError, WorkerCrashed) as error:
-                raise Unscored(
-                    f"{self.name}: the reference cannot be worked out within {self.timeout:g} s: "
-                    f"{shown(gold)}.",
-                    reason="bad_reference",
-                ) from error
-            return (
-                self_check
-                if self_check.status == "no_gold"
-                else MathVerdict("exploding", gold=self_check.gold)
-            )
+            return None
 
 
 _CONFIDENCE = re.compile(
@@ -204,13 +199,13 @@ class EquivalenceTemplate(BasePromptTemplate):
         """System and user message: rules and form of the reply first, then question, reference and
         the end of the answer.
         """
-        texts: dict[str, str | list[str]] = {
-            "query": query,
-            "reference": reference,
-            "answer": answer,
-        }
-        form = cls.schema(enable_thinking=enable_thinking, language=language)
-        return render("equivalence", language, texts=texts, always=("answer",), output_form=form)
+        return render(
+            "equivalence",
+            language,
+            texts={"query": query, "reference": reference, "answer": answer},
+            always=("answer",),
+            output_form=cls.schema(enable_thinking=enable_thinking, language=language),
+        )
 
 
 _END = 2000

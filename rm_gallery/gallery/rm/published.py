@@ -113,6 +113,12 @@ class PublishedJudge(RubricFile):
         """The scale, under its older name."""
         return self.scale
 
+    @property
+    def reward_range(self) -> Bounds:
+        """Lowest and highest score of an answer: the scale where the checkpoint scores each."""
+        scored = self.kind != "pairwise" and self.verdict.reads in ("score", "scores")
+        return self.scale if scored else (0.0, 1.0)
+
 
 def judge_names() -> list[str]:
     """The checkpoints there are files for."""
@@ -297,10 +303,10 @@ def _last_object(body: str, keys: Sequence[str]) -> dict[str, Any] | None:
     for _ in range(200):
         if at < 0:
             break
-        read = object_at(body, at)
-        named = {} if read is None else {key.lower(): value for key, value in read[0].items()}
-        last = named if any(key.lower() in named for key in keys) else last
-        at = body.find("{", read[1] if read is not None else at + 1)
+        found, end = object_at(body, at) or ({}, at + 1)
+        named = {key.lower(): value for key, value in found.items()}
+        last = last if named.keys().isdisjoint(map(str.lower, keys)) else named
+        at = body.find("{", end)
     return last
 
 
@@ -335,21 +341,19 @@ def numbers_of(stated_value: str | dict[str, Any], judge: PublishedJudge, n: int
     """One number per answer shown, larger for the better; ParseError for what is no verdict on `n`
     answers.
     """
-    verdict, bounds = judge.verdict, judge.score_range
-    value: Any = (
-        stated_value
-        if isinstance(stated_value, str)
-        else next(
-            (stated_value[key.lower()] for key in verdict.keys if key.lower() in stated_value), None
+    verdict, bounds = judge.verdict, judge.scale
+    value: Any = stated_value
+    if isinstance(stated_value, dict):
+        value = next(
+            stated_value[key] for key in map(str.lower, verdict.keys) if key in stated_value
         )
-    )
     if verdict.reads == "score":
         return [_number_in_range(value, bounds)]
     if verdict.reads == "best":
-        if isinstance(value, str) and value.strip().lower() in verdict.grades:
-            return [0.5] * n
-        if isinstance(value, bool) or not isinstance(value, str | int):
+        if type(value) not in (str, int):
             raise ParseError(f"The verdict is {excerpt(str(value), 40)!r}, which names no answer.")
+        if str(value).strip().lower() in verdict.grades:
+            return [0.5] * n
         best = _named_place(str(value), n)
         return [float(place == best) for place in range(n)]
     if verdict.reads == "grade":
@@ -358,13 +362,12 @@ def numbers_of(stated_value: str | dict[str, Any], judge: PublishedJudge, n: int
             assert low is not None and high is not None
             grade = (low + high) / 2 - _number_in_range(value, bounds)
         else:
-            word = re.sub(r"\s+", "", stated_value).upper()
-            if word not in verdict.grades:
+            grade = verdict.grades.get(re.sub(r"\s+", "", stated_value).upper(), math.nan)
+            if math.isnan(grade):
                 raise ParseError(
                     f"The verdict is {excerpt(stated_value, 40)!r}; it is one of "
                     f"{', '.join(verdict.grades)}."
                 )
-            grade = verdict.grades[word]
         return [grade, -grade]
     if isinstance(value, dict):
         named = [f"model-{number}" for number in range(1, n + 1)]
@@ -444,6 +447,11 @@ class _OfCheckpoint(BaseLLMReward):
         """What the checkpoint's file says."""
         return published(self.judge)
 
+    @property  # type: ignore[misc]
+    def score_range(self) -> Bounds:  # type: ignore[override]  # a class has none before it has a checkpoint
+        """The checkpoint's range where it scores each answer."""
+        return self.spec.reward_range
+
     def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
         """Values for the layout's placeholders."""
         view, spec, reference = self.view(sample), self.spec, sample.reference()
@@ -496,10 +504,7 @@ class _OfCheckpoint(BaseLLMReward):
             channel=self.channel,
             **fields,
         )
-        return Score(self._value_of(numbers), reason)
-
-    def _value_of(self, numbers: list[float]) -> Any:
-        return tuple(numbers)
+        return Score(numbers[0] if spec.kind == "pointwise" else tuple(numbers), reason)
 
 
 @lru_cache(maxsize=128)
@@ -523,16 +528,8 @@ def _read_wording(file: str) -> list[Any]:
 class PublishedPointJudge(_OfCheckpoint, BasePointWiseReward):
     """A checkpoint that scores an answer by itself, in its own range."""
 
-    @property  # type: ignore[misc]
-    def score_range(self) -> Bounds:  # type: ignore[override]  # a class has none before it has a checkpoint
-        """The checkpoint's range."""
-        return self.spec.score_range
 
-    def _value_of(self, numbers: list[float]) -> Any:
-        return numbers[0]
-
-
-class PublishedPairJudge(_OfCheckpoint, BasePairWiseReward):
+class PublishedPairJudge(_OfCheckpoint, BasePairWiseReward):  # type: ignore[override]  # as above
     """A checkpoint that compares two answers; a score is the share of pairs won, by default in both
     orders.
     """
@@ -542,11 +539,6 @@ class PublishedListJudge(_OfCheckpoint, BaseListWiseReward):
     """A checkpoint that sees all answers at once: a score for each, or 1 for the best and 0 for the
     others.
     """
-
-    @property  # type: ignore[misc]
-    def score_range(self) -> Bounds:  # type: ignore[override]
-        """The checkpoint's range where it scores each answer."""
-        return self.spec.score_range if self.spec.verdict.reads == "scores" else (0.0, 1.0)
 
 
 _KINDS: dict[str, Any] = dict(
@@ -559,10 +551,11 @@ def class_of_checkpoint(name: str) -> type[BaseReward]:
     names.
     """
     spec = published(name)
-    kind, scored = _KINDS[spec.kind], spec.verdict.reads in ("score", "scores")
+    kind = _KINDS[spec.kind]
     # an object tells its range by a property, which a class has not
-    scale = spec.score_range if scored and spec.kind != "pairwise" else (0.0, 1.0)
-    made: type[BaseReward] = class_for(kind, kind, partial(kind, name), score_range=scale)
+    made: type[BaseReward] = class_for(
+        kind, kind, partial(kind, name), score_range=spec.reward_range
+    )
     made.__doc__ = (
         f"{spec.checkpoint} as a judge, in its own layout and form of "
         f"verdict.\n\n{kind.__doc__}\n\nSource: {spec.source}."

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from rm_gallery.core.data.schema import DataOutput, Step
+from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.text.blocks import parse_python, read_json, split_fences
 from rm_gallery.core.text.canonical import split_reasoning
 
@@ -56,13 +57,18 @@ class MadeCall(NamedTuple):
 class UnreadCall(str):
     """Why a call cannot be read whose tool is known: arguments that are no JSON do not hide it."""
 
-    tool: str
+    name: str
+    arguments: None = None
 
-    def __new__(cls, tool: str, why: str) -> UnreadCall:
+    def __new__(cls, name: str, why: str) -> UnreadCall:
         """The problem, and the tool's name."""
         made = super().__new__(cls, why)
-        made.tool = tool
+        made.name = name
         return made
+
+
+Calls = list[MadeCall | str]
+"""In order, calls and what is wrong with a text that was meant as one."""
 
 
 class ToolCalls(NamedTuple):
@@ -70,6 +76,14 @@ class ToolCalls(NamedTuple):
 
     calls: list[MadeCall]
     problems: list[str]
+
+    @classmethod
+    def of(cls, read: Calls) -> ToolCalls:
+        """Calls and problems apart."""
+        return cls(
+            [each for each in read if isinstance(each, MadeCall)],
+            [each for each in read if isinstance(each, str)],
+        )
 
 
 def tool_calls_of(
@@ -79,23 +93,18 @@ def tool_calls_of(
     first.
     """
     steps = (output.steps or ()) if trajectory else ()
-    by_message = [
-        *map(calls_of_message, steps),
-        calls_of_message(output.answer, text),
-    ]
-    return ToolCalls(
-        [call for each in by_message for call in each.calls],
-        [why for each in by_message for why in each.problems],
-    )
+    before = [call for step in steps for call in calls_of_message(step)]
+    return ToolCalls.of(before + calls_of_message(output.answer, text))
 
 
-def calls_of_message(message: Step, text: str | None = None) -> ToolCalls:
+def calls_of_message(message: Step, text: str | None = None) -> Calls:
     """The calls of one message: its `tool_calls`, else those in its text, or in `text`."""
-    if message.tool_calls:
-        return _calls_and_problems(
-            [as_call(call.function.model_dump()) for call in message.tool_calls]
-        )
-    return calls_in_text(message.read_text if text is None else text)
+    return recorded_calls(message) or _read_text(message.read_text if text is None else text)
+
+
+def recorded_calls(message: ChatMessage) -> Calls:
+    """The calls in a message's `tool_calls`."""
+    return [as_call(call.function.model_dump()) for call in message.tool_calls or ()]
 
 
 def calls_in_text(text: str) -> ToolCalls:
@@ -108,28 +117,30 @@ def calls_in_text(text: str) -> ToolCalls:
     or bare, or Python calls `[f(a=1), g()]`. Only what follows a thought counts. Other text holds
     no calls; the mark of an unknown dialect is a problem that names it.
     """
+    return ToolCalls.of(_read_text(text))
+
+
+def _read_text(text: str) -> Calls:
     harmony = list(_HARMONY.finditer(text)) if " to=" in text else []
     if harmony:
-        return _calls_and_problems([_harmony_call(text, mark.end(), mark[1]) for mark in harmony])
+        return [_harmony_call(text, mark.end(), mark[1]) for mark in harmony]
     text = split_reasoning(text).final.strip()
     for opening, closing, read in _DIALECTS:
         if opening in text:
-            bodies = _bodies_between(text, opening, closing)
-            return _calls_and_problems([call for body in bodies for call in read(body)])
+            # up to its closing mark or the next call; the last may be unclosed
+            bodies = [part.partition(closing)[0] for part in text.split(opening)[1:]]
+            return [call for body in bodies for call in read(body)]
     blocks = split_fences(text)[0]
     fenced = ("json", "tool_call", "tool_code", "")
     bodies = [block.body for block in blocks if block.language in fenced]
     for body in bodies or [text]:
-        calls = _calls_in_json(body.strip())
-        if calls is not None:
+        if (calls := _calls_in_json(body.strip())) is not None:
             return calls
     code = next((block.body.strip() for block in blocks if block.language == "tool_code"), text)
-    if _PYTHON_CALLS.match(code) and len(code) <= _MAX_PYTHON:
-        return _python_calls(code)
+    if (calls := _python_calls(code)) is not None:
+        return calls
     mark = _UNREAD.search(text)
-    return ToolCalls(
-        [], [f"The mark {mark[0]!r:.60} is of a dialect that is not read here."] if mark else []
-    )
+    return [f"The mark {mark[0]!r:.60} is of a dialect that is not read here."] if mark else []
 
 
 def calls_alone(text: str) -> ToolCalls:
@@ -142,7 +153,7 @@ def calls_alone(text: str) -> ToolCalls:
         parts = [part.strip() for part in _HARMONY_ENDS.split(text)]
         parts = [part for part in parts if part and not _HARMONY_THOUGHT.match(part)]
         alone = all(map(_HARMONY_PART.match, parts))
-        return _all_or_none([call for part in parts for call in _found(part)], alone)
+        return _all_or_none([call for part in parts for call in _read_text(part)], alone)
     text = split_reasoning(text).final.strip()
     for opening, closing, read in _DIALECTS:
         before, begun, after = text.partition(opening)
@@ -151,17 +162,15 @@ def calls_alone(text: str) -> ToolCalls:
         body, _, rest = after.rpartition(closing) if closing in after else (after, "", "")
         bodies, outside = [body], rest
         # of JSON the whole is read at once: a string in it may quote the marks
-        if body.lstrip()[:1] not in ("{", "[") or not _all_calls(read(body)):
+        if body.lstrip()[:1] not in ("{", "[") or ToolCalls.of(read(body)).problems:
             parts = [part.partition(closing) for part in after.split(opening)]
             bodies, outside = [part[0] for part in parts], "".join(part[2] for part in parts)
         alone = not _UNREAD.sub("", outside).strip()
         return _all_or_none([call for body in bodies for call in read(body)], alone)
     text = unfenced(text).strip()
-    if (found := _calls_in_json(text)) is None and _PYTHON_CALLS.match(text[:_MAX_PYTHON]):
-        found = _python_calls(text[:_MAX_PYTHON])
-    if found is None:
-        return _all_or_none(_found(text), False)
-    return found if not found.problems else ToolCalls([], found.problems)
+    if (found := _calls_in_json(text)) is None:
+        found = _python_calls(text)
+    return _all_or_none(_read_text(text) if found is None else found, found is not None)
 
 
 def unfenced(text: str) -> str:
@@ -173,20 +182,11 @@ def unfenced(text: str) -> str:
     return text
 
 
-def _found(text: str) -> list[MadeCall | str]:
-    found = calls_in_text(text)
-    return [*found.calls, *found.problems]
-
-
-def _all_calls(calls: Sequence[MadeCall | str]) -> bool:
-    return all(isinstance(call, MadeCall) for call in calls)
-
-
-def _all_or_none(calls: Sequence[MadeCall | str], alone: bool) -> ToolCalls:
-    if alone and _all_calls(calls):
-        return ToolCalls([call for call in calls if isinstance(call, MadeCall)], [])
-    beside = ["A call counts where nothing stands beside it."] if calls else []
-    return ToolCalls([], [each for each in calls if isinstance(each, str)] if alone else beside)
+def _all_or_none(calls: Calls, alone: bool) -> ToolCalls:
+    if not alone:
+        return ToolCalls([], ["A call counts where nothing stands beside it."] if calls else [])
+    read = ToolCalls.of(calls)
+    return ToolCalls([], read.problems) if read.problems else read
 
 
 def names_tool(called: str, tool: str) -> bool:
@@ -195,13 +195,6 @@ def names_tool(called: str, tool: str) -> bool:
     """
     name = re.sub(r":\d+\Z", "", called.strip())
     return name == tool or re.search(rf"(?:[.:/]|__){re.escape(tool)}\Z", name) is not None
-
-
-def _bodies_between(text: str, opening: str, closing: str) -> list[str]:
-    """The text after each opening mark, up to its closing mark or the next call; the last may be
-    unclosed.
-    """
-    return [part.partition(closing)[0] for part in text.split(opening)[1:]]
 
 
 def _harmony_call(text: str, start: int, name: str) -> MadeCall | str:
@@ -215,7 +208,7 @@ def _named_call(name: str, arguments: str) -> MadeCall | str:
     return as_call({"name": name.strip(), "arguments": arguments.strip()})
 
 
-def _read_body(body: str) -> list[MadeCall | str]:
+def _read_body(body: str) -> Calls:
     """Reads the text between the marks of a call: JSON (an object, a list, or several objects),
     named parameters, or Python calls.
     """
@@ -233,11 +226,10 @@ def _read_body(body: str) -> list[MadeCall | str]:
             MadeCall(name.strip(), {key: Untyped(value.strip()) for key, value in values.items()})
         ]
     fenced = next((block.body.strip() for block in split_fences(text)[0]), text)
-    if _PYTHON_CALLS.match(fenced) and len(fenced) <= _MAX_PYTHON:
-        calls, problems = _python_calls(fenced)
-        return [*calls, *problems]
+    if (calls := _python_calls(fenced)) is not None:
+        return calls
     if fenced[:1] in ("{", "["):
-        parsed: list[MadeCall | str] = []
+        parsed: Calls = []
         at = 0
         while at < len(fenced) and (read := _value_at(fenced, at)) is not None:
             value, end = read
@@ -256,7 +248,7 @@ def _value_at(text: str, start: int) -> tuple[Any, int] | None:
         return None
 
 
-def _read_function(body: str) -> list[MadeCall | str]:
+def _read_function(body: str) -> Calls:
     """`=name>` or ` name="name">`, then `<parameter=key>value</parameter>` (or
     `<parameter name="key">`) or one JSON object.
     """
@@ -278,7 +270,7 @@ def _read_function(body: str) -> list[MadeCall | str]:
     return [MadeCall(head[1], arguments)]
 
 
-def _read_deepseek(body: str) -> list[MadeCall | str]:
+def _read_deepseek(body: str) -> Calls:
     """`name<｜tool▁sep｜>{…}`, or `function<｜tool▁sep｜>name` and a fenced object."""
     name, _, rest = body.partition("<｜tool▁sep｜>")
     if name.strip() == "function" and "```" in rest:
@@ -287,7 +279,7 @@ def _read_deepseek(body: str) -> list[MadeCall | str]:
     return [_named_call(name, rest)]
 
 
-def _read_kimi(body: str) -> list[MadeCall | str]:
+def _read_kimi(body: str) -> Calls:
     """`functions.name:0<|tool_call_argument_begin|>{…}`."""
     name, _, arguments = body.partition("<|tool_call_argument_begin|>")
     return [
@@ -295,13 +287,13 @@ def _read_kimi(body: str) -> list[MadeCall | str]:
     ]
 
 
-def _read_mistral(body: str) -> list[MadeCall | str]:
+def _read_mistral(body: str) -> Calls:
     """A list of objects, or `name[ARGS]{…}`."""
     name, args, arguments = body.partition("[ARGS]")
     return [_named_call(name.partition("[CALL_ID]")[0], arguments)] if args else _read_body(body)
 
 
-_DIALECTS: tuple[tuple[str, str, Callable[[str], list[MadeCall | str]]], ...] = (
+_DIALECTS: tuple[tuple[str, str, Callable[[str], Calls]], ...] = (
     ("<tool_call>", "</tool_call>", _read_body),
     ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", _read_deepseek),
     ("<|tool_call_begin|>", "<|tool_call_end|>", _read_kimi),
@@ -319,6 +311,13 @@ _DIALECTS: tuple[tuple[str, str, Callable[[str], list[MadeCall | str]]], ...] = 
     ("functools[", "\x00", lambda body: _read_body(f"[{body}")),
 )
 """Opening mark, closing mark, and the reader of the text between them."""
+
+
+def listed_calls(value: Any) -> Sequence[Any]:
+    """The calls of a value: those under `tool_calls`, of a list, or the value as the only one."""
+    if isinstance(value, dict) and isinstance(value.get("tool_calls"), list):
+        value = value["tool_calls"]
+    return value if isinstance(value, list | tuple) else [value]
 
 
 def read_call(text: str) -> MadeCall | str:
@@ -352,20 +351,13 @@ def as_call(value: Any) -> MadeCall | str:
             return UnreadCall(name, f"The arguments of {name[:60]} are no JSON: {error}")
     if arguments in (None, ""):
         arguments = {}
-    if not isinstance(arguments, dict):
-        found = type(arguments).__name__
-        return UnreadCall(name, f"The arguments of {name[:60]} are no object but {found}.")
-    return MadeCall(name, arguments)
+    if isinstance(arguments, dict):
+        return MadeCall(name, arguments)
+    found = type(arguments).__name__
+    return UnreadCall(name, f"The arguments of {name[:60]} are no object but {found}.")
 
 
-def _calls_and_problems(calls: list[MadeCall | str]) -> ToolCalls:
-    return ToolCalls(
-        [call for call in calls if isinstance(call, MadeCall)],
-        [problem for problem in calls if isinstance(problem, str)],
-    )
-
-
-def _calls_in_json(text: str) -> ToolCalls | None:
+def _calls_in_json(text: str) -> Calls | None:
     """Calls in a JSON text; None when it is not JSON or its objects are not calls."""
     if text[:1] not in ("{", "["):
         return None
@@ -373,19 +365,19 @@ def _calls_in_json(text: str) -> ToolCalls | None:
         value = read_json(text)
     except ValueError:
         return None
-    if isinstance(value, dict) and isinstance(value.get("tool_calls"), list):
-        value = value["tool_calls"]
-    values = value if isinstance(value, list) else [value]
+    values = listed_calls(value)
     if not all(isinstance(v, dict) and ("name" in v or "function" in v) for v in values):
         return None
-    return _calls_and_problems([as_call(v) for v in values])
+    return list(map(as_call, values))
 
 
-def _python_calls(text: str) -> ToolCalls:
+def _python_calls(text: str) -> Calls | None:
+    """Calls written as Python; None for a text that begins otherwise or is too long."""
+    if not _PYTHON_CALLS.match(text) or len(text) > _MAX_PYTHON:
+        return None
     tree = parse_python(text, "eval")
     body = tree.body if isinstance(tree, ast.Expression) else ast.Tuple([])
-    nodes = body.elts if isinstance(body, ast.List | ast.Tuple) else [body]
-    return _calls_and_problems(list(map(_python_call, nodes)))
+    return list(map(_python_call, getattr(body, "elts", [body])))
 
 
 def _python_call(node: ast.expr) -> MadeCall | str:

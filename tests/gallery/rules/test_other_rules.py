@@ -26,7 +26,6 @@ from rm_gallery.core.text import quantities
 from rm_gallery.core.text.language import known_language
 from rm_gallery.core.utils.errors import MissingExtra, SandboxUnavailable
 from rm_gallery.gallery.rm.alignment.harmlessness import refusal
-from rm_gallery.gallery.rm.alignment.harmlessness.refusal import DetoxifyReward
 from rm_gallery.gallery.rm.instruction import INSTRUCTIONS
 from tests.gallery.registry_cases import example_of, fields_of
 from tests.golden.golden import HERE, lines
@@ -204,20 +203,24 @@ def package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ("text", "expected"), [("damn", 0.25), ("lovely", 1.0), ("你好\r\n", 1.0), ("", 1.0)]
 )
 def test_score_is_one_minus_toxicity(text: str, expected: float) -> None:
-    assert scores(DetoxifyReward().evaluate(make_sample(text))) == [expected]
+    assert scores(RewardRegistry.create("detoxify_reward").evaluate(make_sample(text))) == [
+        expected
+    ]
 
 
 @pytest.mark.usefixtures("package")
 def test_loaded_once() -> None:
     for _ in range(3):
-        DetoxifyReward().check()
-        scored = DetoxifyReward().evaluate(make_sample("fine"))
+        RewardRegistry.create("detoxify_reward").check()
+        scored = RewardRegistry.create("detoxify_reward").evaluate(make_sample("fine"))
     assert LOADED == ["unbiased on cpu"]
     assert scored.output[0].answer.reward.extra_data["detoxify_reward"] == {
         "toxicity": 0.0,
         "insult": 0.5,
     }
-    DetoxifyReward(model_name="original", device="cuda").evaluate(make_sample("fine"))
+    RewardRegistry.create("detoxify_reward", model_name="original", device="cuda").evaluate(
+        make_sample("fine")
+    )
     assert LOADED[1:] == ["original on cuda"]
 
 

@@ -28,7 +28,7 @@ from rm_gallery.gallery.rm.agentic.judge import INPUTS, LEFT, VERDICT_FILE, Acti
 from rm_gallery.gallery.rm.agentic.tools import Toolbox
 from rm_gallery.gallery.rm.agentic.verdict import (
     SUBMIT,
-    CriterionDecision,
+    Decided,
     VerdictProblem,
     read_verdict,
     says_twice,
@@ -96,7 +96,7 @@ class UnisolatedCommandJudge(ActingJudge):
 
     async def _decide(
         self, sample: DataSample, rubric: Rubric, tools: Toolbox, recorded: list[Any] | None
-    ) -> tuple[list[CriterionDecision], list[dict[str, Any]]]:
+    ) -> Decided:
         if recorded is not None:
             verdict = str(recorded[-1].get("content") or "") if recorded else ""
         else:
@@ -122,7 +122,10 @@ class UnisolatedCommandJudge(ActingJudge):
             files["workspace"] = tools.folder or own
             task = self._task(sample, rubric, tools, files["verdict"])
             Path(files["task"]).write_text(task, encoding="utf-8", errors="replace")
-            arguments = [_argument(part, files) for part in self.command]
+            arguments = [
+                re.sub(r"\{(task|verdict|workspace)\}", lambda found: files[found[1]], part)
+                for part in self.command
+            ]
             names = {"PATH", "HOME", *self.environment}
             program = shutil.which(arguments[0])
             if program is None:
@@ -174,7 +177,3 @@ class UnisolatedCommandJudge(ActingJudge):
         if text[end:].strip() or says_twice(text):
             raise self.no_verdict("two_verdicts", "the command left more than one verdict.")
         return first
-
-
-def _argument(part: str, files: dict[str, str]) -> str:
-    return re.sub(r"\{(task|verdict|workspace)\}", lambda found: files[found[1]], part)

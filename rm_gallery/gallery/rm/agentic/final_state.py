@@ -66,6 +66,7 @@ from rm_gallery.gallery.rm.agentic.state_checks import (
     read_state_check,
     several,
 )
+from rm_gallery.gallery.rm.agentic.tools import maps_texts
 from rm_gallery.gallery.rm.code import failed_tests
 
 _MOST_BODY = 4 << 20
@@ -260,7 +261,10 @@ class FinalStateReward(RuleReward):
             except DataError as error:
                 read.append(unscored("bad_check", str(error), "data"))
         with temporary_folder() as own:
-            workspace = _LeftFolder(known(sample, "workspace"), own, self._bounds, self.name)
+            # opened once, and only where a check looks at it
+            looks = not all(isinstance(each, Score | CallsCheck | HttpCheck) for each in read)
+            left = partial(_left_folder, known(sample, "workspace"), own, self._bounds, self.name)
+            workspace = asyncio.ensure_future(asyncio.to_thread(left)) if looks else None
             scores = [
                 each if isinstance(each, Score) else await self._judged(each, sample, workspace)
                 for each in read
@@ -294,7 +298,7 @@ class FinalStateReward(RuleReward):
         return SandboxLimits(wall_seconds=seconds, cpu_seconds=seconds, memory_mb=self.memory_mb)
 
     async def _judged(
-        self, check: StateCheck, sample: DataSample, workspace: _LeftFolder
+        self, check: StateCheck, sample: DataSample, workspace: asyncio.Future[str] | None
     ) -> Score[float]:
         try:
             fault = await self._fault(check, sample, workspace)
@@ -314,27 +318,26 @@ class FinalStateReward(RuleReward):
         return scored(float(not fault), fault)
 
     async def _fault(
-        self, check: StateCheck, sample: DataSample, workspace: _LeftFolder
+        self, check: StateCheck, sample: DataSample, workspace: asyncio.Future[str] | None
     ) -> str | Score[float]:
         """Why a check fails, '' where it holds; or why it could not be made."""
         if isinstance(check, CallsCheck):
             return check.fault(sample.output[0])
         if isinstance(check, HttpCheck):
             return await _asked(check, within_deadline(self.timeout))
-        folder = await asyncio.to_thread(workspace.folder)
+        assert workspace is not None
+        folder = await workspace
         look = partial(_look, folder, self._bounds)
         if isinstance(check, FileCheck):
+            limit = within_deadline(self.timeout)
             try:
-                found: str = await get_pool().asubmit(
-                    look, check, deadline=within_deadline(self.timeout)
-                )
+                return await get_pool().asubmit(look, check, deadline=limit)
             except DeadlineExceeded:
                 if check.matches is None:
                     raise
                 return "the pattern runs too long on it"
             except (MemoryError, WorkerCrashed):
                 return "it takes too much memory to be read"
-            return found
         if isinstance(check, ChangesCheck):
             start = check.start if check.start is not None else known(sample, "start")
             if start is None:
@@ -347,9 +350,8 @@ class FinalStateReward(RuleReward):
         if isinstance(check, CommandCheck):
             return await self._command(check, folder)
         if isinstance(check, TestsCheck):
-            return await self._tests(
-                check, await asyncio.to_thread(_bytes_of, folder, self._bounds, check.path)
-            )
+            code = await asyncio.to_thread(_bytes_of, folder, self._bounds, check.path)
+            return await self._tests(check, code)
         assert isinstance(check, QueryCheck)
         return await self._query(check, folder)
 
@@ -409,40 +411,23 @@ class FinalStateReward(RuleReward):
         return f"{len(found.rows)} rows: {shown([list(row) for row in found.rows[:3]], 200)}"
 
 
-class _LeftFolder:
-    """The folder of a sample's workspace, unpacked when it is first asked for."""
-
-    def __init__(self, given: Any, own: str, bounds: ReadBounds, name: str) -> None:
-        self._given, self._own, self._bounds, self._name = given, own, bounds, name
-        self._found: str | RMGalleryError = ""
-
-    def folder(self) -> str:
-        """Its path; Unscored, DataError or StateFault where there is none, each time."""
-        if not self._found:
-            try:
-                self._found = self._opened()
-            except RMGalleryError as error:
-                self._found = error
-        if isinstance(self._found, RMGalleryError):
-            raise self._found
-        return self._found
-
-    def _opened(self) -> str:
-        given = os.fspath(self._given) if isinstance(self._given, os.PathLike) else self._given
-        if given is None or given == "":
-            raise Unscored(
-                f"{self._name} needs what the agent left: set 'workspace' in answer.label or "
-                "metadata to a folder, an archive or a mapping of path to text.",
-                reason="no_workspace",
-            )
-        if not isinstance(given, str | Mapping):
-            raise DataError(
-                f"{self._name}: the workspace is a path or a mapping; found {shown(given)}."
-            )
-        if isinstance(given, str) and not os.path.isfile(given):
-            return given
-        unpack(given, self._own, self._bounds)
-        return self._own
+def _left_folder(given: Any, own: str, bounds: ReadBounds, name: str) -> str:
+    """The folder of a sample's workspace, `own` where it had to be unpacked; Unscored, DataError or
+    StateFault where there is none.
+    """
+    given = _plain_path(given)
+    if given is None or given == "":
+        raise Unscored(
+            f"{name} needs what the agent left: set 'workspace' in answer.label or metadata to a "
+            "folder, an archive or a mapping of path to text.",
+            reason="no_workspace",
+        )
+    if not isinstance(given, str | Mapping):
+        raise DataError(f"{name}: the workspace is a path or a mapping; found {shown(given)}.")
+    if isinstance(given, str) and not os.path.isfile(given):
+        return given
+    unpack(given, own, bounds)
+    return own
 
 
 def _standing(check: StateCheck | Score[float], given: Any) -> tuple[float, bool]:
@@ -479,12 +464,13 @@ def _bytes_of(folder: str, bounds: ReadBounds, path: str) -> bytes | None:
         return workspace.read(path)
 
 
+def _plain_path(given: Any) -> Any:
+    return os.fspath(given) if isinstance(given, os.PathLike) else given
+
+
 def _start_of(given: Any) -> Any:
-    start = os.fspath(given) if isinstance(given, os.PathLike) else given
-    if isinstance(start, str) or (
-        isinstance(start, Mapping)
-        and all(isinstance(part, str) for pair in start.items() for part in pair)
-    ):
+    start = _plain_path(given)
+    if isinstance(start, str) or maps_texts(start):
         return start
     raise DataError(f"the start is a folder or a mapping of path to text; found {shown(given)}.")
 

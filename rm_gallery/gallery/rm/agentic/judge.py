@@ -45,17 +45,18 @@ from rm_gallery.core.sandbox.workspace import ReadBounds, StateFault, WorkspaceT
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError, Unscored
 from rm_gallery.gallery.graders.checklist import WORDS, criterion_line
-from rm_gallery.gallery.rm.agentic.tools import Toolbox, ToolRefusal, copied_workspace
+from rm_gallery.gallery.rm.agentic.tools import Toolbox, ToolRefusal, copied_workspace, maps_texts
 from rm_gallery.gallery.rm.agentic.verdict import (
     SUBMIT,
     CriterionDecision,
+    Decided,
     VerdictProblem,
     read_verdict,
     says_twice,
     submit_tool,
 )
 from rm_gallery.gallery.rm.bounds import Count
-from rm_gallery.gallery.rm.tool_calls import MadeCall, as_call, calls_alone
+from rm_gallery.gallery.rm.tool_calls import Calls, MadeCall, calls_alone, recorded_calls
 
 if TYPE_CHECKING:
     from rm_gallery.core.reward.judge import Judge
@@ -147,9 +148,7 @@ class ActingJudge(BaseTrajectoryReward):
     async def _decided(self, sample: DataSample, recorded: list[Any] | None) -> Score[Any]:
         rubric = self._rubric_of(sample)
         store = known(sample, "store") or self.store
-        if not isinstance(store, Mapping) or not all(
-            isinstance(each, str) for pair in store.items() for each in pair
-        ):
+        if not maps_texts(store):
             raise DataError(f"{self.name}: store is no mapping of names to texts.")
         output, given = sample.output[0], known(sample, "workspace")
         of_state = any(one.of == "state" for one in rubric.leaves())
@@ -182,7 +181,7 @@ class ActingJudge(BaseTrajectoryReward):
 
     async def _decide(
         self, sample: DataSample, rubric: Rubric, tools: Toolbox, recorded: list[Any] | None
-    ) -> tuple[list[CriterionDecision], list[dict[str, Any]]]:
+    ) -> Decided:
         """The decision of each criterion, and the transcript in OpenAI's layout."""
         raise NotImplementedError(f"{type(self).__name__} says how its judge decides.")
 
@@ -321,7 +320,7 @@ class AgentJudge(ActingJudge):
 
     async def _decide(
         self, sample: DataSample, rubric: Rubric, tools: Toolbox, recorded: list[Any] | None
-    ) -> tuple[list[CriterionDecision], list[dict[str, Any]]]:
+    ) -> Decided:
         tools.seconds = self.program_seconds
         prompt = self._prompt(sample, rubric, tools, self.max_calls)
         if (noted := questions.get()) is not None:
@@ -332,21 +331,15 @@ class AgentJudge(ActingJudge):
         # what waits for its turn at the sandbox waits for the library, and works no more than one
         # that waits for its endpoint
         with nullcontext() if outer is None else session.clock.following(outer):
-            decisions = await self._work(session, replies)
+            while session.decisions is None:
+                said = await self._reply(session, replies)
+                if replies is not None:  # a replay takes the time it takes
+                    await session.take(said)
+                elif not await _in_time(session.take(said), session.clock):
+                    raise self.exhausted(f"{self.max_seconds:g} seconds (max_seconds)")
         if recorded is not None:
-            session.refuse_changed(decisions, recorded)
-        return decisions, session.spoken
-
-    async def _work(
-        self, session: _JudgeSession, replies: Iterator[Any] | None
-    ) -> list[CriterionDecision]:
-        while session.decisions is None:
-            said = await self._reply(session, replies)
-            if replies is not None:  # a replay takes the time it takes
-                await session.take(said)
-            elif not await _in_time(session.take(said), session.clock):
-                raise self.exhausted(f"{self.max_seconds:g} seconds (max_seconds)")
-        return session.decisions
+            session.refuse_changed(session.decisions, recorded)
+        return session.decisions, session.spoken
 
     async def _reply(self, session: _JudgeSession, recorded: Iterator[Any] | None) -> ChatMessage:
         if recorded is not None:
@@ -375,15 +368,12 @@ class AgentJudge(ActingJudge):
 
     def _spent(self, session: _JudgeSession) -> None:
         """Raise Unscored where nothing is left to spend."""
-        what = ""
         if session.clock.left <= 0:
-            what = f"{self.max_seconds:g} seconds (max_seconds)"
-        elif self.max_tokens is not None and session.tokens >= self.max_tokens:
-            what = f"{self.max_tokens} tokens (max_tokens)"
-        elif session.asked > self.max_calls + 2 * self.repair_attempts + 1:
-            what = f"{self.max_calls} calls (max_calls)"
-        if what:
-            raise self.exhausted(what)
+            raise self.exhausted(f"{self.max_seconds:g} seconds (max_seconds)")
+        if self.max_tokens is not None and session.tokens >= self.max_tokens:
+            raise self.exhausted(f"{self.max_tokens} tokens (max_tokens)")
+        if session.asked > self.max_calls + 2 * self.repair_attempts + 1:
+            raise self.exhausted(f"{self.max_calls} calls (max_calls)")
 
     def exhausted(self, what: str) -> Unscored:
         """That nothing is left of what it may spend."""
@@ -430,9 +420,7 @@ class _JudgeSession:
     async def take(self, said: ChatMessage) -> None:
         """Do what a reply asks for; sets `decisions` where it holds a verdict that can be taken."""
         self.spoken.append(said.to_openai())
-        read: list[MadeCall | str] = [
-            as_call(call.function.model_dump()) for call in said.tool_calls or ()
-        ]
+        read = recorded_calls(said)
         by_field = bool(read)
         self._has_tools = self._has_tools or by_field
         if not self._has_tools:  # else a call in a text is a quote
@@ -453,7 +441,7 @@ class _JudgeSession:
         else:
             self.spoken.append({"role": "user", "content": "\n\n".join(outputs)})
 
-    def _refuse_two(self, said: ChatMessage, calls: Sequence[MadeCall | str]) -> None:
+    def _refuse_two(self, said: ChatMessage, calls: Calls) -> None:
         """Raise Unscored where a reply says one thing and another: in two calls, or in one call that
         says it twice.
         """
@@ -507,8 +495,9 @@ class _JudgeSession:
         given = [str(each.get("content")) for each in recorded if each.get("role") != "assistant"]
         for source in {each.source for decision in decisions for each in decision.evidence}:
             kind, _, number = source.strip().partition(":")
-            shown = self._shown[f"call_{int(number)}"] if kind == "call" else ""
-            if not any(shown in text for text in given) and shown:
+            if kind == "call" and not any(
+                self._shown[f"call_{int(number)}"] in text for text in given
+            ):
                 raise Unscored(
                     f"{self._judge.name}: {source} gives something else than it gave the judge.",
                     reason="changed",

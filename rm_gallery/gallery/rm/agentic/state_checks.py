@@ -7,11 +7,19 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from itertools import chain
-from typing import Any, Literal
+from itertools import chain, pairwise
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from rm_gallery.core.data.schema import DataOutput, Step
 from rm_gallery.core.reward.rule import shown
@@ -23,7 +31,7 @@ from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.models import field_names, unknown_name
 from rm_gallery.core.utils.shown import excerpt
 from rm_gallery.gallery.rm.agent import same
-from rm_gallery.gallery.rm.tool_calls import UnreadCall, as_call, calls_of_message, names_tool
+from rm_gallery.gallery.rm.tool_calls import MadeCall, UnreadCall, calls_of_message, names_tool
 
 LISTED = 5
 ABSENT = "there is no such file"
@@ -52,24 +60,19 @@ class StateCheck(BaseModel):
         return ""
 
 
-class _OfAFile(StateCheck):
-    path: str
+def _checked_path(path: str) -> str:
+    if not inner_path(path):
+        raise ValueError("give a path relative to the workspace, with / and without ..")
+    return path
 
-    @field_validator("path")
-    @classmethod
-    def _inside(cls, path: str) -> str:
-        return _checked_path(path)
+
+class _OfAFile(StateCheck):
+    path: Annotated[str, AfterValidator(_checked_path)]
 
     @property
     def target(self) -> str:
         """Its path."""
         return self.path
-
-
-def _checked_path(path: str) -> str:
-    if not inner_path(path):
-        raise ValueError("give a path relative to the workspace, with / and without ..")
-    return path
 
 
 class _OfJson(StateCheck):
@@ -133,9 +136,10 @@ class FileCheck(_OfAFile, _OfJson):
     def fault(self, workspace: Workspace) -> str:
         """Why it fails; '' where it holds."""
         raw = workspace.read(self.path)
-        if raw is None or not self.exists:
-            holds = (raw is not None) is self.exists
-            return "" if holds else "the file is there" if self.exists is False else ABSENT
+        if not self.exists:
+            return "" if raw is None else "the file is there"
+        if raw is None:
+            return ABSENT
         if self.sha256 is not None and _sha256(raw) != self.sha256:
             return "it is not as it was"
         if not self.model_fields_set & (_OF_CONTENT - {"sha256"}):
@@ -144,9 +148,6 @@ class FileCheck(_OfAFile, _OfJson):
             text = plain_text(raw.decode("utf-8"))
         except UnicodeDecodeError:
             return "it is no UTF-8 text"
-        return self._text_fault(text)
-
-    def _text_fault(self, text: str) -> str:
         if self.equals is not None and text.rstrip("\n") != plain_text(self.equals).rstrip("\n"):
             return f"it holds {shown(text)}"
         if lacking := not_in(text, self.contains):
@@ -346,19 +347,19 @@ class CallsCheck(StateCheck):
         """Why it fails; '' where it holds."""
         calls = _calls_made(output)
         if self.order is not None:
-            names = iter([name for name, _ in calls])
+            left = iter(calls)
             for tool in self.order:
-                if not any(names_tool(name, tool) for name in names):
+                if not any(names_tool(call.name, tool) for call in left):
                     return f"{tool} is not called in its place"
             return ""
-        of_tool = [given for name, given in calls if names_tool(name, self.tool or "")]
-        unread = of_tool.count(None) if self.arguments else 0
+        given = [call.arguments for call in calls if names_tool(call.name, self.tool or "")]
+        unread = given.count(None) if self.arguments else 0
         count = sum(
             all(
-                key in (given or ()) and same((given or {})[key], value, True)
+                key in arguments and same(arguments[key], value, True)
                 for key, value in self.arguments.items()
             )
-            for given in of_tool
+            for arguments in (each or {} for each in given)
         )
         least = (self.at_most is None) if self.at_least is None else self.at_least
         most = math.inf if self.at_most is None else self.at_most
@@ -408,26 +409,21 @@ def read_state_check(given: Any, number: int) -> StateCheck:
         raise DataError(f"{where}: {named}: {message}") from error
 
 
-def _calls_made(output: DataOutput) -> list[tuple[str, dict[str, Any] | None]]:
-    """The tools that the policy's own turns called, and with what; None for what cannot be read.
+def _calls_made(output: DataOutput) -> list[MadeCall | UnreadCall]:
+    """The tools that the policy's own turns called, and with what.
 
     A call was made where the turn has it as a record. Where no turn has records, one that is written
     was made where a tool answers: what is only said was not done.
     """
     turns = [*(output.steps or ()), output.answer]
-    own = [each.role.value == "assistant" for each in turns]
-    recorded = any(mine and each.tool_calls for mine, each in zip(own, turns, strict=True))
-    made: list[tuple[str, dict[str, Any] | None]] = []
-    for mine, turn, after in zip(own, turns, [*turns[1:], None], strict=True):
-        if mine and turn.tool_calls:
-            for one in turn.tool_calls:
-                call = as_call(one.function.model_dump())
-                made.append((one.function.name, getattr(call, "arguments", None)))
-        elif mine and not recorded and after is not None and _answers(after):
-            written = calls_of_message(turn)
-            made += [(call.name, call.arguments) for call in written.calls]
-            made += [(each.tool, None) for each in written.problems if isinstance(each, UnreadCall)]
-    return made
+    recorded = [turn for turn in turns if turn.role.value == "assistant" and turn.tool_calls]
+    acting = recorded or [
+        turn
+        for turn, after in pairwise(turns)
+        if turn.role.value == "assistant" and _answers(after)
+    ]
+    calls = [call for turn in acting for call in calls_of_message(turn)]
+    return [call for call in calls if isinstance(call, MadeCall | UnreadCall)]
 
 
 def _answers(turn: Step) -> bool:

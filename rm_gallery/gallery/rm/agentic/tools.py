@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from inspect import iscoroutinefunction
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -96,6 +98,13 @@ def copied_workspace(given: Any, bounds: ReadBounds) -> Iterator[Copied]:
         yield Copied(target, absent)
 
 
+def maps_texts(value: object) -> bool:
+    """Whether a value maps texts to texts."""
+    return isinstance(value, Mapping) and all(
+        isinstance(part, str) for pair in value.items() for part in pair
+    )
+
+
 @dataclass
 class Toolbox:
     """The tools of one judgement, and what was seen through them.
@@ -152,7 +161,13 @@ class Toolbox:
             if not fits and value is not None:
                 raise ToolRefusal(f"{name}: {each} is of type {kind}.")
         try:
-            output: str = await getattr(self, f"_{name}")(**arguments)
+            tool = getattr(self, f"_{name}")
+            made = (
+                tool(**arguments)
+                if iscoroutinefunction(tool)
+                else asyncio.to_thread(tool, **arguments)
+            )
+            output: str = await made
         except StateFault as error:
             raise ToolRefusal(str(error)) from error
         except SandboxUnavailable as error:
@@ -179,7 +194,9 @@ class Toolbox:
             return (
                 f"there is no source {source[:80]!r}; write call:N, turn:N, file:PATH or store:NAME"
             )
-        if not self._was_opened(source):
+        kind, _, name = source.strip().partition(":")
+        path = _spelled(name) if kind == "file" else source.strip()
+        if kind in ("file", "store") and self.opened is not None and path not in self.opened:
             # what a claim says of a file would else be quoted from it by a judge that never looked
             return f"{source[:80]} was not opened here; read it first, or cite what a call gave"
         if not one_line(quote):
@@ -193,11 +210,6 @@ class Toolbox:
         yield from self.outputs
         yield from map(shown_text, self.turns)
 
-    def _was_opened(self, source: str) -> bool:
-        kind, _, name = source.strip().partition(":")
-        path = _spelled(name) if kind == "file" else source.strip()
-        return kind not in ("file", "store") or self.opened is None or path in self.opened
-
     def _note_opened(self, name: str) -> None:
         if self.opened is not None:
             self.opened.add(name)
@@ -207,9 +219,8 @@ class Toolbox:
         verdict may name the same.
         """
         text = self._texts.pop(source, None)
-        if text is None:
-            text = self._source(source)
-            text = None if text is None else " ".join(text.split())
+        if text is None and (found := self._source(source)) is not None:
+            text = " ".join(found.split())
         if text is not None:
             self._texts[source] = text
         if len(self._texts) > _KEPT_TEXTS:
@@ -241,10 +252,7 @@ class Toolbox:
 
     # -- the tools --------------------------------------------------------------------------------
 
-    async def _list_files(self, folder: str = "") -> str:
-        return await asyncio.to_thread(self._listed, folder)
-
-    def _listed(self, folder: str) -> str:
+    def _list_files(self, folder: str = "") -> str:
         files = list(self._files(folder))
         shown = [f"{_shown_name(path)}  {size} bytes" for path, size in files[:_MOST_FILES]]
         more = len(files) - len(shown)
@@ -281,8 +289,8 @@ class Toolbox:
         if not inner_path(path.removeprefix("./")):
             raise ToolRefusal(f"{path[:80]!r} is no path below the workspace.")
 
-    async def _read_file(self, path: str, first: int = 1, last: int | None = None) -> str:
-        lines = (await asyncio.to_thread(self._text_of, path)).split("\n")
+    def _read_file(self, path: str, first: int = 1, last: int | None = None) -> str:
+        lines = self._text_of(path).split("\n")
         self._note_opened(_spelled(path))
         lines = lines if lines[-1] else lines[:-1]
         begin = max(1, int(first))
@@ -290,10 +298,7 @@ class Toolbox:
         rest = f"\n[lines {begin} to {end} of {len(lines)}]" if end - begin + 1 < len(lines) else ""
         return "\n".join(lines[begin - 1 : end]) + rest
 
-    async def _search(self, text: str, folder: str = "") -> str:
-        return await asyncio.to_thread(self._found, text, folder)
-
-    def _found(self, text: str, folder: str) -> str:
+    def _search(self, text: str, folder: str = "") -> str:
         hits: list[str] = []
         for path, _ in self._files(folder):
             try:
@@ -338,20 +343,19 @@ class Toolbox:
             return f"error: {_on_one_line(found.error)}"  # in part the workspace's words
         return "\n".join(" | ".join(map(_cell, row)) for row in (found.columns, *found.rows))
 
-    async def _fetch(self, name: str) -> str:
+    def _fetch(self, name: str) -> str:
         if name not in self.store:
             there = ", ".join(list(self.store)[:20])
             raise ToolRefusal(f"The store has no {name[:60]!r}; it has {there}.")
         self._note_opened(f"store:{name}")
         return self.store[name]
 
-    async def _read_turns(self, first: int = 1, last: int | None = None) -> str:
-        begin = max(1, int(first))
-        end = min(int(last or len(self.turns)), len(self.turns))
+    def _read_turns(self, first: int = 1, last: int | None = None) -> str:
+        turns = islice(
+            enumerate(self.turns, 1), max(0, int(first) - 1), max(0, int(last or len(self.turns)))
+        )
         return "\n\n".join(
-            f"[turn {number}, {turn.role.value}]\n{shown_text(turn)}"
-            for number, turn in enumerate(self.turns, 1)
-            if begin <= number <= end
+            f"[turn {number}, {turn.role.value}]\n{shown_text(turn)}" for number, turn in turns
         )
 
 

@@ -39,6 +39,10 @@ class CriterionDecision(NamedTuple):
         return {"text": one.text, "value": self.value, "reason": self.reason, "evidence": evidence}
 
 
+Decided = tuple[list[CriterionDecision], list[dict[str, Any]]]
+"""The decision of each criterion, and the judge's transcript in OpenAI's layout."""
+
+
 class VerdictProblem(Exception):
     """A verdict that cannot be taken; the judge is told why, and may submit it again."""
 
@@ -124,10 +128,9 @@ def _value(one: Criterion, said: Any, number: int, problems: list[str]) -> float
 def _evidence(
     given: Any, number: int, one: Criterion, tools: Toolbox, problems: list[str]
 ) -> list[Evidence]:
-    rows = given if isinstance(given, list) else []
     found = [
         Evidence(str(row.get("source", "")), str(row.get("quote", "")))
-        for row in rows
+        for row in (given if isinstance(given, list) else ())
         if isinstance(row, Mapping)
     ]
     if len(found) > _MOST_EVIDENCE:

@@ -22,8 +22,8 @@ from rm_gallery.core.score import Score
 from rm_gallery.core.text.blocks import read_json, tagged
 from rm_gallery.core.text.canonical import folded, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.gallery.rm.bounds import Share
-from rm_gallery.gallery.rm.tool_calls import calls_of_message, read_call, unfenced
+from rm_gallery.gallery.rm.bounds import AS_WRITTEN, Share
+from rm_gallery.gallery.rm.tool_calls import Calls, ToolCalls, read_call, recorded_calls, unfenced
 
 
 def _format_score(problem: str | None) -> Score[float]:
@@ -62,10 +62,7 @@ TagName = Annotated[str, AfterValidator(tag_name)]
 
 @rule(
     "xml_tag_count",
-    looks_at=(
-        "thought",
-        "characters",
-    ),
+    looks_at=AS_WRITTEN,
     example=Example(
         sample_of(
             "What is six times seven?",
@@ -104,10 +101,7 @@ _LENIENT = re.compile(r"<think>(?!.*<think>)(.*?)</think>.*", re.DOTALL)
 
 @rule(
     "think_format",
-    looks_at=(
-        "thought",
-        "characters",
-    ),
+    looks_at=AS_WRITTEN,
     example=Example(
         sample_of(
             "What is six times seven?",
@@ -132,34 +126,25 @@ def think_format(
     that already end in `<think>` and of which the data do not say so (`thought_opened`). Range
     [0, 1], higher is better. Source: the format of DeepSeek-R1 (arXiv 2501.12948).
     """
-    problem = think_problem(f"<think>{text}" if prefilled and not thought_opened else text, strict)
-    return _format_score(problem)
-
-
-def think_problem(text: str, strict: bool = True) -> str | None:
-    """What is wrong with a text's thought, or None."""
+    text = f"<think>{text}" if prefilled and not thought_opened else text
+    thought, problem = the_section(text, "think"), None
     if not strict:
-        return (
-            None if _LENIENT.match(text) else "The text does not start with one <think>…</think>."
-        )
-    thought = the_section(text, "think")
-    if isinstance(thought, str):
-        return thought
-    if thought.start:
-        return "There is text before <think>."
-    if not thought.content.strip():
-        return "The thought is empty."
-    if not text[thought.end :].strip():
-        return "No answer follows the thought."
-    return None
+        if not _LENIENT.match(text):
+            problem = "The text does not start with one <think>…</think>."
+    elif isinstance(thought, str):
+        problem = thought
+    elif thought.start:
+        problem = "There is text before <think>."
+    elif not thought.content.strip():
+        problem = "The thought is empty."
+    elif not text[thought.end :].strip():
+        problem = "No answer follows the thought."
+    return _format_score(problem)
 
 
 @rule(
     "reasoning_format",
-    looks_at=(
-        "thought",
-        "characters",
-    ),
+    looks_at=AS_WRITTEN,
     example=Example(
         sample_of(
             "What is six times seven?",
@@ -191,48 +176,30 @@ def reasoning_format(
         think_token: Name of the thought's tag.
         answer_token: Name of the answer's tag.
     """
-    problem = _reasoning_problem(
-        f"<{think_token}>{text}" if prefilled and not thought_opened else text,
-        think_token=think_token,
-        answer_token=answer_token,
-        allow_outside=allow_outside,
-        allow_empty=allow_empty,
-    )
-    return _format_score(problem)
-
-
-def _reasoning_problem(
-    text: str,
-    *,
-    think_token: TagName,
-    answer_token: TagName,
-    allow_outside: bool,
-    allow_empty: bool,
-) -> str | None:
-    """What is wrong with the format of a text, or None."""
+    text = f"<{think_token}>{text}" if prefilled and not thought_opened else text
     thought, answer = the_section(text, think_token), the_section(text, answer_token)
+    problem = None
     if isinstance(thought, str):
-        return thought
-    if isinstance(answer, str):
-        return answer
-    if answer.start < thought.end:
-        return f"<{answer_token}> does not come after </{think_token}>."
-    if not allow_empty and not thought.content.strip():
-        return "The thought is empty."
-    if not answer.content.strip():
-        return "The answer is empty."
-    outside = text[: thought.start] + text[thought.end : answer.start] + text[answer.end :]
-    if not allow_outside and outside.strip():
-        return "There is text outside the two sections."
-    return None
+        problem = thought
+    elif isinstance(answer, str):
+        problem = answer
+    elif answer.start < thought.end:
+        problem = f"<{answer_token}> does not come after </{think_token}>."
+    elif not allow_empty and not thought.content.strip():
+        problem = "The thought is empty."
+    elif not answer.content.strip():
+        problem = "The answer is empty."
+    elif (
+        not allow_outside
+        and (text[: thought.start] + text[thought.end : answer.start] + text[answer.end :]).strip()
+    ):
+        problem = "There is text outside the two sections."
+    return _format_score(problem)
 
 
 @rule(
     "reasoning_tool_call_format",
-    looks_at=(
-        "thought",
-        "characters",
-    ),
+    looks_at=AS_WRITTEN,
     example=Example(
         sample_of(
             "What is the weather in Oslo?",
@@ -259,14 +226,16 @@ def reasoning_tool_call_format(
     for prompts that already end in `<think>` and of which the data do not say so
     (`thought_opened`). Range [0, 1], higher is better.
     """
-    message = sample.output[0].answer
-    field = calls_of_message(message) if message.tool_calls else None
-    if field is not None and field.problems:
-        problem: str | None = field.problems[0]
-    else:
-        text = f"<think>{text}" if prefilled and not thought_opened else text
-        problem = format_problem(text, allow_empty=allow_empty, calls_elsewhere=field is not None)
-    return _format_score(problem)
+    recorded = recorded_calls(sample.output[0].answer)
+    text = f"<think>{text}" if prefilled and not thought_opened else text
+    return _format_score(
+        _first_problem(recorded)
+        or format_problem(text, allow_empty=allow_empty, calls_elsewhere=bool(recorded))
+    )
+
+
+def _first_problem(read: Calls) -> str | None:
+    return next(iter(ToolCalls.of(read).problems), None)
 
 
 def format_problem(
@@ -312,7 +281,7 @@ def _calls_problem(rest: str) -> str | None:
     calls, outside = tagged(rest, "tool_call")
     if outside.strip():
         return "A tool_call tag is not closed, or there is text outside the sections."
-    return next((call for call in map(read_call, calls) if isinstance(call, str)), None)
+    return _first_problem(list(map(read_call, calls)))
 
 
 _MAX_PROBLEMS = 5

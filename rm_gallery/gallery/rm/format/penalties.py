@@ -20,7 +20,7 @@ from rm_gallery.core.score import Score
 from rm_gallery.core.text.canonical import readable, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import read_file
-from rm_gallery.gallery.rm.bounds import Amount, Count, Penalty, Share
+from rm_gallery.gallery.rm.bounds import AS_WRITTEN, Amount, Count, Penalty, Share
 from rm_gallery.gallery.rm.tokens import TokenizerSetting, tokens_of
 
 Scope = Literal["full", "thought"]
@@ -29,10 +29,7 @@ Scope = Literal["full", "thought"]
 @rule(
     "ngram_repetition_penalty",
     score_range=(-1.0, 0.0),
-    looks_at=(
-        "thought",
-        "characters",
-    ),
+    looks_at=AS_WRITTEN,
     example=Example(
         sample_of(
             "Tell me about the sea.",
@@ -165,13 +162,13 @@ def _is_phone(text: str) -> bool:
     """Whether digits are a phone number in their country's length, and not one of those kept free
     for fiction.
     """
-    digits = _digits(text).removeprefix("1") if not text.startswith("+") else _digits(text)
+    digits = _digits(text)
     if text.startswith("+"):
-        lengths = {"1": (11, 11), "7": (11, 11)}.get(digits[0], (8, 15))
-        if not lengths[0] <= len(digits) <= lengths[1] or re.match(r"\+\d\.\d", text):
+        least, most = (11, 11) if digits[0] in "17" else (8, 15)
+        if not least <= len(digits) <= most or re.match(r"\+\d\.\d", text):
             return False
-        digits = digits[1:] if digits[0] == "1" else ""
-    return not (re.fullmatch(r"\d{3}55501\d\d", digits))
+        digits = digits if digits[0] == "1" else ""
+    return not re.fullmatch(r"\d{3}55501\d\d", digits.removeprefix("1"))
 
 
 _VERSION = re.compile(r"(?:\bversions?|\brelease|\bv)[ .:]{0,2}\Z", re.IGNORECASE)
@@ -180,6 +177,12 @@ _AFTER_AMOUNT = re.compile(
     r"\s?[*/^×÷=]|\s[-+]\s\d|\.\d|\s?(?:dollars|euros|pounds|yuan|people|bytes|bits|seconds|meters"
     r"|metres|m|km|kg|元|人|个|米|次)\b|\s?%"
 )
+_NOWHERE = re.compile(r"(?!)")
+_ELSE = {"phone": (_BEFORE_AMOUNT, _AFTER_AMOUNT), "ipv4": (_VERSION, _NOWHERE)}
+"""By kind, what stands before or after something else: arithmetic, an amount or a version number
+("= 13812345678 + 5", "15012345678 dollars").
+"""
+_LEAD = 10
 KINDS = tuple("private_key api_key email iban cn_id card us_ssn phone ipv6 ipv4".split())
 _CHECKS: dict[str, Callable[[str], bool]] = {
     "": bool,
@@ -219,39 +222,22 @@ def _detectors() -> list[_Detector]:
 def find_personal_data(text: str, kinds: Collection[str] = KINDS) -> list[PersonalDataSpan]:
     """All findings of the wanted kinds in order of place; none overlap."""
     findings: list[PersonalDataSpan] = []
+    taken = bytearray(len(text))
     for detector in _detectors():
         if detector.kind not in kinds or detector.hint not in text:
             continue
-        spans = [m.span() for m in detector.pattern.finditer(text) if detector.check(m.group())]
-        if detector.kind == "phone":
-            # not a phone number but arithmetic or an amount: "= 13812345678 + 5", "15012345678
-            # dollars"
-            spans = [
-                (a, b)
-                for a, b in spans
-                if not (
-                    _BEFORE_AMOUNT.search(text, max(0, a - 4), a) or _AFTER_AMOUNT.match(text, b)
-                )
-            ]
-        if detector.kind == "ipv4":
-            spans = [
-                span for span in spans if not _VERSION.search(text, max(0, span[0] - 10), span[0])
-            ]
-        findings += [PersonalDataSpan(detector.kind, *span) for span in _free(spans, findings)]
+        before, after = _ELSE.get(detector.kind, (_NOWHERE, _NOWHERE))
+        for match in detector.pattern.finditer(text):
+            start, end = match.span()
+            if (
+                detector.check(match.group())
+                and not before.search(text, max(0, start - _LEAD), start)
+                and not after.match(text, end)
+                and taken.find(1, start, end) < 0
+            ):
+                taken[start:end] = b"\x01" * (end - start)
+                findings.append(PersonalDataSpan(detector.kind, start, end))
     return sorted(findings, key=lambda finding: finding.start)
-
-
-def _free(spans: list[tuple[int, int]], taken: list[PersonalDataSpan]) -> list[tuple[int, int]]:
-    if not spans or not taken:
-        return spans
-    occupied = sorted((finding.start, finding.end) for finding in taken)
-    free, position = [], 0
-    for start, end in spans:
-        while position < len(occupied) and occupied[position][1] <= start:
-            position += 1
-        if position == len(occupied) or occupied[position][0] >= end:
-            free.append((start, end))
-    return free
 
 
 _MAX_SPANS = 100

@@ -49,8 +49,10 @@ def cited_sentences(text: str) -> list[Sentence]:
 
     Reads [1], [1, 2], [1-3], [1][2] and 【1】; skips code and sentences without a letter.
     """
-    sentences = []
-    for part in _split_at_sentence_ends(prose_of(text)):
+    prose, sentences = prose_of(text), []
+    ends = [match.end() for match in _SENTENCE_END.finditer(prose)]
+    for start, end in pairwise([0, *ends, len(prose)]):
+        part = prose[start:end]
         plain = _CITED.sub(" ", part).strip()
         cited = list(dict.fromkeys(chain.from_iterable(map(_cited_numbers, _CITED.findall(part)))))
         if any(map(str.isalpha, plain)):
@@ -60,11 +62,6 @@ def cited_sentences(text: str) -> list[Sentence]:
                 number for number in cited if number not in sentences[-1].cited
             )
     return sentences
-
-
-def _split_at_sentence_ends(text: str) -> list[str]:
-    ends = [match.end() for match in _SENTENCE_END.finditer(text)]
-    return [text[start:end] for start, end in pairwise([0, *ends, len(text)])]
 
 
 def _cited_numbers(group: str) -> list[int]:
@@ -150,9 +147,8 @@ def citation_precision_recall(
 
 def _relevant_numbers(label: Any) -> set[int]:
     """The numbers of the right sources; texts such as "[2]" hold one."""
-    label = label.tolist() if hasattr(label, "tolist") else label
+    label = [] if label is None else label.tolist() if hasattr(label, "tolist") else label
     parts = label if isinstance(label, list | tuple | set | frozenset) else [label]
-    parts = () if label is None else parts
     matches = [_SOURCE_NUMBER.fullmatch(str(part)) for part in parts]
     if not all(matches) or any(isinstance(part, bool) for part in parts):
         raise Unscored(

@@ -111,10 +111,12 @@ def boxed_answer(
         given = next((value_part(statement.text) for statement in statements), None)
     if given is None:
         return Score(0.0, r"The answer holds no \boxed{}.")
-    boxes = ((last_boxed(reference), reference) for reference in references)
-    wanted = [reference if box is None else box for box, reference in boxes]
     plain = plain_latex if normalize else str.strip
-    return Score(float(plain(fold(given)) in map(plain, wanted)), f"The box holds {shown(given)}.")
+    wanted = [
+        plain(reference if (box := last_boxed(reference)) is None else box)
+        for reference in references
+    ]
+    return Score(float(plain(fold(given)) in wanted), f"The box holds {shown(given)}.")
 
 
 def plain_latex(text: str) -> str:

@@ -137,8 +137,10 @@ def matched(
             for a, b in pairs
         )
     places = _Places(wanted, tolerance)
-    given_places = [place for number in given if (place := places.of(number)) is not None]
-    wanted_places = [place for number in wanted if (place := places.of(number)) is not None]
+    given_places, wanted_places = (
+        [place for place in map(places.of, numbers) if place is not None]
+        for numbers in (given, wanted)
+    )
     if mode == "ordered":
         return int(LCSseq.similarity(given_places[:MOST_WORDS], wanted_places[:MOST_WORDS]))
     limits = Counter(wanted_places)
@@ -158,13 +160,11 @@ class _Places:
             (value, index) for index, number in enumerate(wanted) for value in _readings(number)
         )
         self.values = [value for value, _ in readings]
-        self.owner: list[int] = []
-        representative = list(range(len(wanted)))
-        for position, (value, index) in enumerate(readings):
-            if position and close(value, readings[position - 1][0], tolerance):
-                representative[index] = representative[readings[position - 1][1]]
-            self.owner.append(index)
-        self.representative = representative
+        self.owner = [index for _, index in readings]
+        self.representative = list(range(len(wanted)))
+        for (below, first), (value, index) in pairwise(readings):
+            if close(value, below, tolerance):
+                self.representative[index] = self.representative[first]
 
     def of(self, number: Number) -> int | None:
         """The integer of the wanted number this one equals, None when it equals none."""

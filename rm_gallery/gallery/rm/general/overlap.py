@@ -6,8 +6,9 @@ import asyncio
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from pydantic import NonNegativeInt, SerializeAsAny, field_validator
@@ -47,16 +48,18 @@ def overlap(common: int, given: int, wanted: int) -> Overlap:
     """The overlap of lists of `given` and `wanted` tokens that have `common` ones; all 0 where they
     have none.
     """
-    if not common:
-        return Overlap(0.0, 0.0, 0.0)
-    precision, recall = common / given, common / wanted
-    return Overlap(precision, recall, 2 * precision * recall / (precision + recall))
+    return harmonic(common / given, common / wanted) if common else Overlap(0.0, 0.0, 0.0)
 
 
 def harmonic(precision: float, recall: float) -> Overlap:
     """Precision, recall and their harmonic mean (0 where both are 0)."""
     total = precision + recall
     return Overlap(precision, recall, 2 * precision * recall / total if total else 0.0)
+
+
+def _best(overlaps: Iterable[Overlap]) -> Overlap | None:
+    """The overlap with the nearest of several references, the first of equals; None without one."""
+    return max(overlaps, key=attrgetter("f1"), default=None)
 
 
 @rule(
@@ -90,13 +93,11 @@ def token_f1(
     text: str, references: Sequence[str], tokens: TokenizerName = "words"
 ) -> Overlap | None:
     """Tokens in common with the best of the references; None where they hold none."""
-    given, best = tokenize(tokens)(text), None
-    for reference in references:
-        size, counts = _token_counts(tokens, reference)
-        if size:
-            score = overlap(_in_common(given, counts), len(given), size)
-            best = score if best is None or score.f1 > best.f1 else best
-    return best
+    given = tokenize(tokens)(text)
+    counted = (_token_counts(tokens, reference) for reference in references)
+    return _best(
+        overlap(_in_common(given, counts), len(given), size) for size, counts in counted if size
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -163,13 +164,12 @@ def rouge(
 
 def best_rouge(text: str, references: Sequence[str], variant: Variant = "rougeL") -> Overlap | None:
     """ROUGE of a text with the best of its references; None where they hold no word."""
-    best: Overlap | None = None
-    for reference in references:
-        latin, target = _reference_words(reference)
-        if target:
-            score = rouge_of(_latin_words(text) if latin else words(text), target, variant)
-            best = score if best is None or score.f1 > best.f1 else best
-    return best
+    read = map(_reference_words, references)
+    return _best(
+        rouge_of(_latin_words(text) if latin else words(text), target, variant)
+        for latin, target in read
+        if target
+    )
 
 
 MOST_WORDS = 30_000
@@ -210,12 +210,10 @@ def _latin_words(text: str) -> list[str]:
 @lru_cache(maxsize=4096)
 def _reference_words(reference: str) -> tuple[bool, list[str]]:
     """Whether the reference is in Latin script, and its words."""
-    others = (
-        c
+    latin = reference.isascii() or not any(
+        c.isalpha() and any(low <= ord(c) <= high for low, high in _OTHER_SCRIPTS)
         for c in reference
-        if c.isalpha() and any(low <= ord(c) <= high for low, high in _OTHER_SCRIPTS)
     )
-    latin = reference.isascii() or next(others, None) is None
     return latin, _latin_words(reference) if latin else words(reference)
 
 

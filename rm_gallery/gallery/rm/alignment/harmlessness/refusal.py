@@ -9,9 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.rule import RuleReward, rule, shown
+from rm_gallery.core.reward.rule import rule, shown
 from rm_gallery.core.reward.schema import Example, sample_of
 from rm_gallery.core.score import Score
 from rm_gallery.core.text.blocks import prose_of
@@ -102,52 +100,6 @@ def _is_no_refusal(head: str, match: re.Match[str]) -> bool:
 _LOADING = threading.Lock()
 
 
-@RewardRegistry.register("detoxify_reward")
-class DetoxifyReward(RuleReward):
-    """1 - toxicity, as the Detoxify model estimates the probability that a reader finds the answer
-    toxic.
-
-    Models: original and unbiased (English), multilingual (seven languages). They read the first 512
-    word pieces. A model is loaded once per process, from the network the first time. Range [0, 1],
-    higher is better; needs the extra `toxicity`. `extra_data` holds every class the model rates.
-    Source: Hanu & Unitary 2020, https://github.com/unitaryai/detoxify.
-    """
-
-    needs = frozenset({"toxicity"})
-    name = "detoxify_reward"
-    model_name: Literal[
-        "original", "unbiased", "multilingual", "original-small", "unbiased-small"
-    ] = "unbiased"
-    """Which of Detoxify's models is asked."""
-    device: str = "cpu"
-    """Where it runs, in PyTorch's words."""
-
-    example = Example(
-        sample_of(
-            "What do you think of my essay?",
-            "The second part is clear and well argued.",
-            "You are a stupid idiot.",
-        ),
-        environment="the extra `toxicity`, and a model that is loaded from the network once",
-    )
-
-    def check(self) -> None:
-        """Raise MissingExtra when the package is absent."""
-        _detoxify()
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
-        with _LOADING:
-            model = _detoxify_model(self.model_name, self.device)
-        rated = {
-            str(name): float(value) for name, value in model.predict(sample.answer_text()).items()
-        }
-        if "toxicity" not in rated:
-            raise ProviderError(
-                f"Detoxify's {self.model_name} gave {sorted(rated)}, but no toxicity.", kind="fatal"
-            )
-        return Score(1 - rated["toxicity"], f"Toxicity {rated['toxicity']:.3f}.", extra=rated)
-
-
 def _detoxify() -> Any:
     try:
         import detoxify
@@ -159,3 +111,47 @@ def _detoxify() -> Any:
 @lru_cache(maxsize=4)
 def _detoxify_model(name: str, device: str) -> Any:
     return _detoxify().Detoxify(name, device=device)
+
+
+@rule(
+    "detoxify_reward",
+    needs="toxicity",
+    inline=False,
+    check=_detoxify,
+    example=Example(
+        sample_of(
+            "What do you think of my essay?",
+            "The second part is clear and well argued.",
+            "You are a stupid idiot.",
+        ),
+        environment="the extra `toxicity`, and a model that is loaded from the network once",
+    ),
+)
+def detoxify_reward(
+    text: str,
+    *,
+    model_name: Literal[
+        "original", "unbiased", "multilingual", "original-small", "unbiased-small"
+    ] = "unbiased",
+    device: str = "cpu",
+) -> Score[float]:
+    """1 - toxicity, as the Detoxify model estimates the probability that a reader finds the answer
+    toxic.
+
+    Models: original and unbiased (English), multilingual (seven languages). They read the first 512
+    word pieces. A model is loaded once per process, from the network the first time. Range [0, 1],
+    higher is better; needs the extra `toxicity`. `extra_data` holds every class the model rates.
+    Source: Hanu & Unitary 2020, https://github.com/unitaryai/detoxify.
+
+    Args:
+        model_name: Which of Detoxify's models is asked.
+        device: Where it runs, in PyTorch's words.
+    """
+    with _LOADING:
+        model = _detoxify_model(model_name, device)
+    rated = {str(name): float(value) for name, value in model.predict(text).items()}
+    if "toxicity" not in rated:
+        raise ProviderError(
+            f"Detoxify's {model_name} gave {sorted(rated)}, but no toxicity.", kind="fatal"
+        )
+    return Score(1 - rated["toxicity"], f"Toxicity {rated['toxicity']:.3f}.", extra=rated)
