@@ -182,5 +182,4 @@ def _workflow_class() -> type[Any]:
             except NoScoreInTime:
                 return None
 
-    RewardWorkflow.__module__, RewardWorkflow.__qualname__ = __name__, "RewardWorkflow"
     return RewardWorkflow

@@ -13,11 +13,12 @@ from typing import Any
 
 from rm_gallery.core.data.conversation import message_dicts, split_turns
 from rm_gallery.core.data.load.padding import fields_in
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.reward.function_result import evaluated, told_as
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import NoScore
-from rm_gallery.integrations.scoring import RowScorer, blocking_twin, picked, refuse_comparing
+from rm_gallery.integrations.scoring import RowScorer, picked, refuse_comparing
 
 _TEXTS = ("output", "answer", "response", "completion", "text", "content", "result")
 _ASKED = ("messages", "prompt", "question", "query", "input")
@@ -182,7 +183,7 @@ class EndpointFunction(_Callable):
         metrics = {name: {"score": part} for name, part in score.components.items()}
         return replace(score, extra={"reason": score.reason, "metrics": metrics, "error": error})
 
-    __call__ = blocking_twin(acall, "__call__")
+    __call__ = library_loop.blocking(acall, "__call__", drives=True)
 
 
 langsmith_evaluator, langfuse_evaluator, endpoint_function = (

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rm_gallery.core.data.conversation import turns_said
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.reward.kinds import BaseStepWiseReward
 from rm_gallery.core.reward.turn_rewards import TurnRewards
 from rm_gallery.core.reward.turns import differences
@@ -22,7 +23,6 @@ from rm_gallery.integrations.scoring import (
     Row,
     RowScorer,
     TrainerReward,
-    blocking_twin,
 )
 
 TurnTaken = str | Mapping[str, Any] | Sequence[Any]
@@ -125,7 +125,7 @@ class Episode:
             await outcome.ascore(*given) if outcome else None,
         )
 
-    step = blocking_twin(astep, "step")
+    step = library_loop.blocking(astep, drives=True)
 
     def _paid(self, step: Score[float] | None, end: Score[float] | None) -> float:
         """The number of a turn, from its step's score and the outcome's, as far as they are asked."""

@@ -155,9 +155,8 @@ def _rubric_class() -> type[Any]:
                 child.last_score = value
             return RubricScore(self.scorer.numbers(score)["score"], score)
 
-    for made in (Component, OpenEnvRubric):
-        made.__module__, made.__qualname__ = __name__, made.__name__
-        globals()[made.__name__] = made
+    Component.__module__, Component.__qualname__ = __name__, "Component"
+    globals()["Component"] = Component
     return OpenEnvRubric
 
 

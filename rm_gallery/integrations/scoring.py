@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Container, Coroutine, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from functools import wraps
-from typing import Any, ClassVar, ParamSpec, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias
 
 from rm_gallery.core.data.conversation import group_of, sample_of_completion
 from rm_gallery.core.data.load.padding import fields_in, without_padding
@@ -37,8 +36,6 @@ Conversation: TypeAlias = "str | Sequence[Any] | None"
 as such.
 """
 Row: TypeAlias = "Mapping[str, Any] | None"
-P = ParamSpec("P")
-T = TypeVar("T")
 _OWN = ("reference", "columns", "llm", "base_url", "on_error", "worst", "name", "options")
 """The scorer's own arguments, apart from the fields of its reward."""
 TOKEN_IDS = ("completion_ids", "response_ids", "token_ids")
@@ -146,20 +143,6 @@ def picked(
     return given[key]
 
 
-def blocking_twin(twin: Callable[P, Coroutine[Any, Any, T]], name: str) -> Callable[P, T]:
-    """The twin of an async method that blocks the caller's thread, whether or not its event loop
-    runs; a subclass that puts another method in the async one's place has its twin with it.
-    """
-
-    @wraps(twin)
-    def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-        return library_loop.drive(getattr(args[0], twin.__name__)(*args[1:], **kwargs))
-
-    call.__name__, call.__qualname__ = name, twin.__qualname__.replace(twin.__name__, name)
-    call.__doc__ = f"Blocking twin of `{twin.__name__}`, with and without a running event loop."
-    return call
-
-
 class RowScorer:
     """A reward that scores rows; picklable, and safe in any number of threads and calls at once.
 
@@ -252,24 +235,6 @@ class RowScorer:
 
     # -- doors -------------------------------------------------------------------------------------
 
-    def score_rows(
-        self,
-        prompts: Sequence[Conversation],
-        completions: Sequence[Conversation],
-        rows: Sequence[Row] | None = None,
-        trainer_state: Any = None,
-    ) -> list[Score[float]]:
-        """Score rows, in their order; one that cannot be judged never costs another.
-
-        `trainer_state` reaches functions that name a parameter so, and nothing else.
-
-        Works in any thread, also in one whose event loop runs, but blocks it. Raises ConfigError
-        for what holds for all rows: a column none of them has, a judge without a key.
-        """
-        name = type(self.reward).__name__
-        library_loop.refuse_blocking(f"{name}.evaluate_batch", "async_evaluate_batch")
-        return library_loop.drive(self.ascore_rows(prompts, completions, rows, trainer_state))
-
     async def ascore_rows(
         self,
         prompts: Sequence[Conversation],
@@ -277,12 +242,22 @@ class RowScorer:
         rows: Sequence[Row] | None = None,
         trainer_state: Any = None,
     ) -> list[Score[float]]:
-        """Awaitable twin of `score_rows`, from any event loop."""
+        """Score rows, in their order and from any event loop; one that cannot be judged never costs
+        another. `score_rows` is the blocking twin.
+
+        `trainer_state` reaches functions that name a parameter so, and nothing else. Raises
+        ConfigError for what holds for all rows: a column none of them has, a judge without a key.
+        """
+        if library_loop.is_driven():
+            name = type(self.reward).__name__
+            library_loop.refuse_blocking(f"{name}.evaluate_batch", "async_evaluate_batch")
         samples, places, kept = self._samples(prompts, completions, rows)
         done = await self.reward.async_evaluate_batch(
             samples, options=_quiet(self.options, trainer_state)
         )
         return self._outcomes(done, places, kept)
+
+    score_rows = library_loop.blocking(ascore_rows, drives=True)
 
     async def ascore(
         self, prompt: Conversation, completion: Conversation, row: Row = None
@@ -298,7 +273,7 @@ class RowScorer:
         done = await self.reward.async_evaluate(sample, options=self._single_row_options())
         return self._outcomes([done], [[0]], [None])[0]
 
-    score = blocking_twin(ascore, "score")
+    score = library_loop.blocking(ascore, drives=True)
 
     def _single_row_options(self) -> RunOptions | None:
         """Without any the reward's own, which cost a single row nothing."""
@@ -615,7 +590,7 @@ def made_when_asked(
     module: dict[str, Any], name: str, make: Mapping[str, Callable[[], Any]], needs: str
 ) -> Any:
     """What a module's `__getattr__` gives for a class whose base is another package's, which is
-    imported when the class is first asked for.
+    imported when the class is first asked for; it is then a class of the module.
 
     Raises:
         AttributeError: `make` makes nothing of that name.
@@ -625,6 +600,8 @@ def made_when_asked(
         raise AttributeError(f"module {module['__name__']!r} has no attribute {name!r}")
     with needed(needs):
         made = module[name] = make[name]()
+    if isinstance(made, type):
+        made.__module__, made.__qualname__ = module["__name__"], name
     return made
 
 

@@ -103,5 +103,4 @@ def _env_class() -> type[Any]:
                 else self._by.scorer.numbers(self._outcome, self._by.components)
             )
 
-    RewardEnv.__module__, RewardEnv.__qualname__ = __name__, "RewardEnv"
     return RewardEnv

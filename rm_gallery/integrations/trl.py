@@ -229,36 +229,24 @@ class TrlReward:
             partial(self.ascored, prompts, completions, **columns),
         )
 
-    def scored(
-        self, /, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
-    ) -> Values:
-        """The same, waited for."""
-        while True:
-            batch, first = self._batches.claim(completions)
-            if first:
-                with _settling(batch):
-                    batch.set_result(self._batches.score(prompts, completions, columns))
-            with suppress(_GivenUp):
-                values = self._values(batch.result(), columns, first)
-                return self._shown(prompts, completions, values, columns)
-
     async def ascored(
         self, /, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
     ) -> Values:
-        """The same, awaited."""
+        """The same, awaited; `scored` waits for it."""
         while True:
             batch, first = self._batches.claim(completions)
             if first:
                 with _settling(batch):
                     batch.set_result(await self._batches.ascore(prompts, completions, columns))
             with suppress(_GivenUp):
-                values = self._values(await asyncio.wrap_future(batch), columns, first)
-                return self._shown(prompts, completions, values, columns)
+                driven = library_loop.is_driven()
+                found = batch.result() if driven else await asyncio.wrap_future(batch)
+                values = self._values(found, columns, first)
+                if self.seen_by is not None:
+                    self.seen_by(prompts, completions, values, columns)
+                return values
 
-    def _shown(self, prompts: Any, completions: Any, values: Values, columns: Any) -> Values:
-        if self.seen_by is not None:
-            self.seen_by(prompts, completions, values, columns)
-        return values
+    scored = library_loop.blocking(ascored, drives=True)
 
     def _values(self, batch: _ScoredBatch, helpers: Mapping[str, Any], first: bool) -> Values:
         scores, dropped = batch.scores[self._at], batch.dropped
@@ -400,39 +388,22 @@ class _Batches:
                 self._open = [*self._open[-_KEPT:], (completions, batch, [1])]
             return batch, True
 
-    def score(
-        self, prompts: Sequence[Any], completions: Sequence[Any], columns: Mapping[str, Any]
-    ) -> _ScoredBatch:
-        """Score a batch with every scorer, at once where there are several."""
-        if len(self.scorers) > 1:
-            return library_loop.run(
-                self.ascore(prompts, completions, columns), "A reward function", "`ascored`"
-            )
-        rows = self._rows(completions, columns)
-        return self._with_dropped(
-            [self.scorers[0].score_rows(prompts, completions, rows, columns.get(_STATE))]
-        )
-
     async def ascore(
         self, prompts: Sequence[Any], completions: Sequence[Any], columns: Mapping[str, Any]
     ) -> _ScoredBatch:
-        """Awaitable twin of `score`."""
-        rows = self._rows(completions, columns)
-        going = (
-            scorer.ascore_rows(prompts, completions, rows, columns.get(_STATE))
-            for scorer in self.scorers
-        )
-        return self._with_dropped(await asyncio.gather(*going))
-
-    def _rows(self, completions: Sequence[Any], columns: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The columns by row, without TRL's other arguments."""
+        """Score a batch with every scorer, at once where there are several."""
+        n = len(completions)
         named = {column for scorer in self.scorers for column in scorer.columns.values()}
-        return rows_of(columns, len(completions), HELPERS - (named & {_ON_REQUEST}))
-
-    def _with_dropped(self, scores: list[list[Score[float]]]) -> _ScoredBatch:
-        n = len(scores[0])
-        if len(scores) == 1:
-            return _ScoredBatch(scores, [False] * n)
+        rows = rows_of(columns, n, HELPERS - (named & {_ON_REQUEST}))
+        asked = (prompts, completions, rows, columns.get(_STATE))
+        if len(self.scorers) == 1:
+            return _ScoredBatch([await self.scorers[0].ascore_rows(*asked)], [False] * n)
+        going = self._all(asked)
+        scores = (
+            library_loop.run(going, "A reward function", "`ascored`")
+            if library_loop.is_driven()
+            else await going
+        )
         dropped = [
             any(
                 outcomes[place].status == "failed" or outcomes[place].code in _UNREAD
@@ -442,6 +413,9 @@ class _Batches:
             for place in range(n)
         ]
         return _ScoredBatch(scores, dropped)
+
+    async def _all(self, asked: tuple[Any, ...]) -> list[list[Score[float]]]:
+        return await asyncio.gather(*(scorer.ascore_rows(*asked) for scorer in self.scorers))
 
 
 @lru_cache(maxsize=1)
