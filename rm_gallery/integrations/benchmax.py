@@ -79,15 +79,9 @@ class BenchmaxRewards:
         judges = judges_for([entry["reward"] for _, entry in entries], self.llm, None)
         made: dict[str, RowScorer] = {}
         for (name, entry), judge in zip(entries, judges, strict=True):
-            settings = {
-                "name": name,
-                "reference": self.reference,
-                "on_error": self.on_error,
-                **judge,
-                **entry,
-            }
+            usual = {"name": name, "reference": self.reference, "on_error": self.on_error}
             scorer = for_training(
-                RowScorer(settings.pop("reward"), **settings),
+                RowScorer(**{**usual, **judge, **entry}),
                 "set a negative weight in the training configuration",
             )
             if scorer.name in made:

@@ -93,16 +93,19 @@ class OpenRLHFReward(TrainerReward):
         responses = [
             response_of(query, prompt) for query, prompt in zip(queries, prompts, strict=True)
         ]
-        asked = [
-            prompt if self._prompt is None else picked(row, self._prompt, (), "The label")
+        given = [
+            (
+                prompt if self._prompt is None else picked(row, self._prompt, (), "The label"),
+                response,
+                row,
+            )
             for prompt, response, row in zip(prompts, responses, rows, strict=True)
             if response is not None
         ]
-        given = [each for each in zip(responses, rows, strict=True) if each[0] is not None]
         if len(given) == 1:
-            scores = [self.scorer.score(asked[0], *given[0])]
+            scores = [self.scorer.score(*given[0])]
         else:
-            scores = self.scorer.score_rows(asked, *zip(*given, strict=True)) if given else []
+            scores = self.scorer.score_rows(*zip(*given, strict=True)) if given else []
         found = iter(scores)
         replies = [
             self._reward_reply(

@@ -209,10 +209,7 @@ class RowScorer:
                 )
         registered = reward if isinstance(reward, str) and reward.isidentifier() else None
         self.name = name or registered or self.reward.name
-        chosen = (
-            options if isinstance(options, RunOptions) else _run_options(self.reward, options or {})
-        )
-        self.options, self._chosen = chosen, bool(options)
+        self.options, self._chosen = _run_options(self.reward, options or {}), bool(options)
         self.largest = math.inf
         """Larger scores fail, and larger components are left out."""
         self.padded = False
@@ -270,16 +267,15 @@ class RowScorer:
         sample = self._sample_or_failure(prompt, completion, row)
         if isinstance(sample, Score):
             return self.lost(sample)
-        done = await self.reward.async_evaluate(sample, options=self._single_row_options())
+        options: RunOptions | None = self.options
+        if self._chosen:
+            options = _quiet(self.options)
+        elif self.options.blame is None:
+            options = None  # the reward's own, which cost a single row nothing
+        done = await self.reward.async_evaluate(sample, options=options)
         return self._outcomes([done], [[0]], [None])[0]
 
     score = library_loop.blocking(ascore, drives=True)
-
-    def _single_row_options(self) -> RunOptions | None:
-        """Without any the reward's own, which cost a single row nothing."""
-        if self._chosen:
-            return _quiet(self.options)
-        return None if self.options.blame is None else self.options
 
     def lost(self, score: Score[float]) -> Score[float]:
         """The failed score of a single row that gives no sample, counted like any other."""
@@ -556,7 +552,9 @@ def _identity(reward: BaseReward) -> str:
         return ""
 
 
-def _run_options(reward: BaseReward, given: Mapping[str, Any]) -> RunOptions:
+def _run_options(reward: BaseReward, given: RunOptions | Mapping[str, Any]) -> RunOptions:
+    if isinstance(given, RunOptions):
+        return given
     if not isinstance(given, Mapping):
         raise ConfigError(f"options is {given!r:.80}; give RunOptions(…) or a dict of its fields.")
     known = [each.name for each in fields(RunOptions) if each.init]

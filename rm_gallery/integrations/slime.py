@@ -72,9 +72,11 @@ class SlimeReward(TrainerReward):
         scores = await self._score_samples(given)
         trained, judged = (getattr(args, name, None) for name in ("reward_key", "eval_reward_key"))
         keys = [key for key in (trained, judged) if key]
-        means = {
-            key: mean for key in keys if (mean := self._component_mean(scores, key)) is not None
-        }
+        means: dict[str, float] = {}
+        for key in keys if self.scorer.on_error == "mean" else ():
+            # for the outcomes that do not have the component
+            if there := [each.components[key] for each in scores if key in each.components]:
+                means[key] = statistics.fmean(there)
         for outcome in scores:
             self._check_keys(outcome, keys)
         rewards = [
@@ -104,11 +106,6 @@ class SlimeReward(TrainerReward):
             raise ConfigError(
                 f"--reward-key {unknown}: {self.scorer.name} gives {there}; name one of them."
             )
-
-    def _component_mean(self, scores: Sequence[Score[float]], key: str) -> float | None:
-        """The mean of a component over the outcomes that have it, for those that have not."""
-        there = [outcome.components[key] for outcome in scores if key in outcome.components]
-        return statistics.fmean(there) if there and self.scorer.on_error == "mean" else None
 
     def _reward_of(
         self,

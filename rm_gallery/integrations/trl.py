@@ -127,17 +127,16 @@ def trl_rewards(
     judges = iter(judges_for(named, shared.pop("llm", None), shared.pop("base_url", None)))
     for entry in entries:
         if isinstance(entry, TrlReward):
-            scorers.append(entry.scorer)
-            logs.append(entry._logs)
-            taken[entry.__name__] += 1
-            continue
-        settings = {**shared, **next(judges), **entry}
-        logs.append(settings.pop("logs", True))
-        scorer = RowScorer(settings.pop("reward"), **settings)
+            scorer, log = entry.scorer, entry._logs
+        else:
+            settings = {**shared, **next(judges), **entry}
+            log = settings.pop("logs", True)
+            scorer = RowScorer(**settings)
         taken[scorer.name] += 1
-        if taken[scorer.name] > 1:
+        if taken[scorer.name] > 1 and isinstance(entry, dict):
             scorer.name = f"{scorer.name}_{taken[scorer.name]}"
         scorers.append(scorer)
+        logs.append(log)
     batches = _Batches(scorers, users=len(scorers))
     return [
         TrlReward(batches, at, logs=log)

@@ -196,7 +196,7 @@ class TrlWatch:
             rows += rows_of(batch.columns, n, HELPERS)
             for place, name in enumerate(self._names):
                 values = batch.values.get(place, [None] * n)
-                parts[name] += [_plain_number(value) for value in values]
+                parts[name] += [None if value is None else float(value) for value in values]
         by_name = dict(zip(self._names, weights, strict=True))
         total = weighted_sum(parts, by_name, missing="zero")
         self.watch.weights = by_name
@@ -258,10 +258,6 @@ def _is_async(func: Any) -> bool:
         or inspect.iscoroutinefunction(getattr(func, "__dict__", {}).get("__call__"))
         or inspect.iscoroutinefunction(type(func).__call__)
     )
-
-
-def _plain_number(value: Any) -> float | None:
-    return None if value is None else float(value)
 
 
 def _nothing(*args: Any, **beside: Any) -> None:

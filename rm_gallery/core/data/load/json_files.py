@@ -11,6 +11,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -351,7 +352,6 @@ class JsonLinesSource:
     def __init__(self, path: Path, part: str | None = None) -> None:
         self.path = path
         self.part = part
-        self._several: bool | None = None
 
     def count(self) -> int:
         """Number of lines that are not blank."""
@@ -373,8 +373,6 @@ class JsonLinesSource:
         return HARNESS if isinstance(first, dict) and is_harness_row(first) else "JSON lines"
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
-        if self._several is None:
-            self._several = self._has_filters()
         for number, line in self._numbered_texts():
             if not self._several or self._filter_of(number, line) in (self.part, None):
                 yield number, line
@@ -390,7 +388,8 @@ class JsonLinesSource:
         row = _parsed_line(line, RowRef("", number))
         return str(row.get("filter")) if isinstance(row, dict) and is_harness_row(row) else None
 
-    def _has_filters(self) -> bool:
+    @cached_property
+    def _several(self) -> bool:
         """Whether there are several filters; DataError if `part` names none of them."""
         lines = self._numbered_texts()
         first = next((self._filter_of(*line) for line in lines), None)

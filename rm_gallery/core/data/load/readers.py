@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -322,15 +322,13 @@ def _xlsx_source(path: Path, reading: ReadOptions) -> XlsxSource:
     return XlsxSource(path, reading.sheet, reading.header_row)
 
 
-def _json_lines_source(path: Path, reading: ReadOptions) -> JsonLinesSource:
-    return JsonLinesSource(path, reading.sheet)
-
-
 READERS: dict[str, Callable[[Path, ReadOptions], RowSource]] = {
     **dict.fromkeys((".parquet", ".pq"), lambda path, reading: ParquetSource(path)),
     **dict.fromkeys((".arrow", ".feather"), lambda path, reading: ArrowSource(path)),
     ".json": lambda path, reading: JsonSource(path, reading.records_key),
-    **dict.fromkeys((".jsonl", ".ndjson"), _json_lines_source),
+    **dict.fromkeys(
+        (".jsonl", ".ndjson"), lambda path, reading: JsonLinesSource(path, reading.sheet)
+    ),
     **dict.fromkeys((".csv", ".tsv"), _csv_source),
     ".xlsx": _xlsx_source,
     ".eval": lambda path, reading: InspectSource(path),
@@ -359,11 +357,7 @@ class ListSource:
         for position in range(len(self.records)) if keep is None else keep:
             record, where = self.records[position], RowRef(SOURCE_NAME, position + 1)
             if isinstance(record, Mapping):
-                row = plain(dict(record))
-                for name, value in row.items():
-                    if isinstance(value, float):
-                        row[name] = number(value)
-                yield where, row
+                yield where, {name: number(value) for name, value in plain(record).items()}
             else:
                 why = f"{where}: expected a dict with named columns, found {shown(record)}"
                 yield where, DataError(why)
@@ -385,7 +379,11 @@ class FrameSource:
         self.names = [str(name) for name in frame.columns]
         if len(set(self.names)) != len(self.names):
             raise DataError(f"{SOURCE_NAME}: the frame names a column twice: {listed(self.names)}")
-        self._cells: list[Restore] | None = None
+
+    @cached_property
+    def _cells(self) -> list[Restore]:
+        """The reader of each column: by whole columns, whichever rows are kept."""
+        return [_cell_reader(self.frame.iloc[:, place]) for place in range(len(self.names))]
 
     def count(self) -> int:
         """Number of rows."""
@@ -393,10 +391,6 @@ class FrameSource:
 
     def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
         """Rows in order, with plain Python values."""
-        if self._cells is None:  # by whole columns, whichever rows are kept
-            self._cells = [
-                _cell_reader(self.frame.iloc[:, place]) for place in range(len(self.names))
-            ]
         frame = self.frame if keep is None else self.frame.iloc[list(keep)]
         positions = range(len(frame)) if keep is None else keep
         for position, values in zip(

@@ -206,7 +206,7 @@ class CsvSource(_SheetSource):
         lines: list[str] = []
 
         def noted() -> Iterator[str]:
-            for line in self._decoded(None):
+            for line in self._decoded({}, "surrogateescape"):
                 lines.append(line)
                 yield line
 
@@ -243,7 +243,7 @@ class CsvSource(_SheetSource):
         header: list[str] = []
         for number, is_header, values in self._parsed(self._decoded(undecodable)):
             where = RowRef(str(self.path), number, "line", untyped=True)
-            fault = undecodable.pop(min(undecodable)) if undecodable else None
+            fault = next(iter(undecodable.values()), None)
             undecodable.clear()
             if is_header:
                 if fault is not None:
@@ -273,7 +273,7 @@ class CsvSource(_SheetSource):
             headed = headed or is_header
             yield number, is_header, values
 
-    def _decoded(self, undecodable: dict[int, DataError] | None) -> Iterator[str]:
+    def _decoded(self, undecodable: dict[int, DataError], errors: str = "replace") -> Iterator[str]:
         encoding = self.encoding
         if encoding in WIDE:
             yield from self._wide(encoding)
@@ -284,16 +284,13 @@ class CsvSource(_SheetSource):
             try:
                 yield line.decode(encoding)
             except UnicodeDecodeError as error:
-                if undecodable is None:
-                    yield line.decode(encoding, "surrogateescape")
-                    continue
                 where = RowRef(str(self.path), number, "line")
                 name = encoding.upper() if encoding == "utf-8" else encoding
                 undecodable[number] = DataError(
                     f"{where}: not {name} at byte {error.start + 1}; save the file as UTF-8, or "
                     f"name its encoding"
                 )
-                yield line.decode(encoding, "replace")
+                yield line.decode(encoding, errors)
 
     def _wide(self, encoding: str) -> Iterator[str]:
         try:
