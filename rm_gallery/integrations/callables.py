@@ -54,13 +54,10 @@ class _Evaluator(_Callable):
         super().__init__(reward, **scoring)
         self._prompt, self._completion = prompt, completion
 
-    def _prompt_of(self, given: Any) -> Any:
-        """The prompt of a run's input."""
-        return _picked_or_only(given, self._prompt, _ASKED, "input", "prompt=")
-
-    def _answer_of(self, given: Any) -> Any:
-        """The answer of a run's output."""
-        return _picked_or_only(given, self._completion, _TEXTS, "output", "completion=")
+    def _asked_and_said(self, given: Any, output: Any) -> tuple[Any, Any]:
+        """The prompt of a run's input, and the answer of its output."""
+        asked = _picked_or_only(given, self._prompt, _ASKED, "input", "prompt=")
+        return asked, _picked_or_only(output, self._completion, _TEXTS, "output", "completion=")
 
     def _findings(self, score: Score[float], unscored: dict[str, Any]) -> list[dict[str, Any]]:
         """Name, value and comment of the score, and of each component; those of `unscored` where
@@ -100,7 +97,7 @@ class LangSmithEvaluator(_Evaluator):
             NoScore: judging failed.
         """
         row = {**inputs, **(reference_outputs or {})}
-        score = self.scorer.score(self._prompt_of(inputs), self._answer_of(outputs), row)
+        score = self.scorer.score(*self._asked_and_said(inputs, outputs), row)
         found = self._findings(score, {"name": self.scorer.name, "value": None})
         return {
             "results": [
@@ -143,7 +140,7 @@ class LangfuseEvaluator(_Evaluator):
         """
         row = {**fields_in(metadata), **fields_in(expected_output)}
         row["expected_output"] = expected_output
-        score = await self.scorer.ascore(self._prompt_of(input), self._answer_of(output), row)
+        score = await self.scorer.ascore(*self._asked_and_said(input, output), row)
         found = self._findings(score, {"name": f"{self.scorer.name}.unscored", "value": 1.0})
         # Langfuse's own objects where it is imported (it is when it calls us)
         made = getattr(sys.modules.get("langfuse"), "Evaluation", dict)

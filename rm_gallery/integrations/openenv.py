@@ -283,7 +283,14 @@ class RubricTree:
         return {
             name: {
                 "class": plain_form(type(rubric)),
-                **plain_form(_settings(rubric), f"rubric '{name}'"),
+                **plain_form(
+                    {
+                        name: value
+                        for name, value in vars(rubric).items()
+                        if name not in _INNER and not _holds_rubrics(value)
+                    },
+                    f"rubric '{name}'",
+                ),
             }
             for name, rubric in self.all()
         }
@@ -316,11 +323,6 @@ def _holds_rubrics(value: Any) -> bool:
         else (value,)
     )
     return any(callable(getattr(part, "named_rubrics", None)) for part in parts)
-
-
-def _settings(rubric: Any) -> dict[str, Any]:
-    own = {name: value for name, value in vars(rubric).items() if name not in _INNER}
-    return {name: value for name, value in own.items() if not _holds_rubrics(value)}
 
 
 class RubricReward(BasePointWiseReward):

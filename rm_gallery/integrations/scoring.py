@@ -382,10 +382,8 @@ class RowScorer:
                 f"{len(rows)} rows; give one "
                 "of each per completion."
             )
-        samples: list[DataSample] = []
-        places: list[list[int]] = []
         kept: list[Score[float] | None] = [None] * len(rows)
-        groups: dict[str, int] = {}
+        groups: dict[str, tuple[DataSample, list[int]]] = {}
         absent: list[ConfigError] = []
         for place, given in enumerate(zip(prompts, completions, rows, strict=True)):
             try:
@@ -397,16 +395,13 @@ class RowScorer:
                 kept[place] = sample
                 continue
             group = group_of(sample) if self.reward.compares else str(place)
-            first = groups.setdefault(group, len(samples))
-            if first < len(samples):
-                samples[first].output.extend(sample.output)
-                places[first].append(place)
-            else:
-                samples.append(sample)
-                places.append([place])
+            first, own = groups.setdefault(group, (sample, []))
+            if own:
+                first.output.extend(sample.output)
+            own.append(place)
         if absent and len(absent) == len(rows):
             raise absent[0]
-        return samples, places, kept
+        return [first for first, _ in groups.values()], [own for _, own in groups.values()], kept
 
     def _outcomes(
         self, samples: list[DataSample], places: list[list[int]], kept: list[Score[float] | None]

@@ -158,15 +158,12 @@ def post_process(args: Any, samples: Sequence[Any]) -> tuple[list[float], list[f
     even = len(raw) == size * args.rollout_batch_size
     divide = estimator in _DIVIDED and bool(getattr(args, "grpo_std_normalization", False))
     done: list[float] = []
+    status = [fields_in(sample.metadata).get(STATUS, "scored") for sample in samples]
     # slime takes a batch whose groups are not all full as one group
     for start in range(0, len(raw), size if even else max(1, len(raw))):
         places = range(start, start + size) if even else range(len(raw))
-        done += _normalised([raw[i] if _has_score(samples[i]) else None for i in places], divide)
+        done += _normalised([raw[i] if status[i] == "scored" else None for i in places], divide)
     return raw, done
-
-
-def _has_score(sample: Any) -> bool:
-    return bool(fields_in(sample.metadata).get(STATUS, "scored") == "scored")
 
 
 def _normalised(group: list[float | None], divide: bool) -> list[float]:

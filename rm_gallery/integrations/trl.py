@@ -250,12 +250,10 @@ class TrlReward:
     def _values(self, batch: _ScoredBatch, helpers: Mapping[str, Any], first: bool) -> Values:
         scores, dropped = batch.scores[self._at], batch.dropped
         if self._logs and (first or self.component is None):
-            if callable(log_metric := helpers.get("log_metric")):
-                self._chart(scores, log_metric)
-                if first and len(batch.scores) > 1:
-                    log_metric("rewards/dropped", sum(dropped) / max(1, len(dropped)))
-            if callable(log_extra := helpers.get("log_extra")):
-                self._tabulate(scores, log_extra)
+            log_metric, log_extra = helpers.get("log_metric"), helpers.get("log_extra")
+            self._chart(scores, log_metric, log_extra)
+            if first and len(batch.scores) > 1 and callable(log_metric):
+                log_metric("rewards/dropped", sum(dropped) / max(1, len(dropped)))
         if self.component is not None:
             self._warn_if_missing(scores)
         return [
@@ -273,30 +271,24 @@ class TrlReward:
 
     # -- charts ------------------------------------------------------------------------------------
 
-    def _component_names(self, scores: list[Score[float]]) -> list[str]:
-        """Components to log; none where each has its own reward function, or where all processes
-        must log equal names.
-        """
-        if self.component is not None or not _names_may_differ():
-            return []
-        return list(dict.fromkeys(name for each in scores for name in each.components))
-
-    def _chart(self, scores: list[Score[float]], log_metric: Callable[[str, float], None]) -> None:
-        for status in ("unscored", "failed"):
-            share = sum(each.status == status for each in scores) / max(1, len(scores))
-            log_metric(f"rewards/{self.scorer.name}/{status}", share)
-        for part in self._component_names(scores):
-            values = [each.components[part] for each in scores if part in each.components]
-            log_metric(f"rewards/{self.scorer.name}/{part}", math.fsum(values) / len(values))
-
-    def _tabulate(
-        self, scores: list[Score[float]], log_extra: Callable[[str, list[Any]], None]
-    ) -> None:
-        name = self.scorer.name
-        log_extra(f"{name}/outcome", [each.code or each.status for each in scores])
-        log_extra(f"{name}/message", [each.reason for each in scores])
-        for part in self._component_names(scores):
-            log_extra(f"{name}/{part}", [each.components.get(part) for each in scores])
+    def _chart(self, scores: list[Score[float]], log_metric: Any, log_extra: Any) -> None:
+        name, parts = self.scorer.name, dict[str, list[float | None]]()
+        # none where each has its own function, or where all processes must log equal names
+        if self.component is None and _names_may_differ():
+            for part in dict.fromkeys(part for each in scores for part in each.components):
+                parts[part] = [each.components.get(part) for each in scores]
+        if callable(log_metric):
+            for status in ("unscored", "failed"):
+                share = sum(each.status == status for each in scores) / max(1, len(scores))
+                log_metric(f"rewards/{name}/{status}", share)
+            for part, values in parts.items():
+                there = [value for value in values if value is not None]
+                log_metric(f"rewards/{name}/{part}", math.fsum(there) / len(there))
+        if callable(log_extra):
+            log_extra(f"{name}/outcome", [each.code or each.status for each in scores])
+            log_extra(f"{name}/message", [each.reason for each in scores])
+            for part, values in parts.items():
+                log_extra(f"{name}/{part}", values)
 
     def _warn_if_missing(self, scores: list[Score[float]]) -> None:
         """Warn once when no score of a batch has the component, which may be misspelt."""

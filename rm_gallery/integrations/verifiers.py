@@ -152,13 +152,13 @@ class VerifiersReward(_Labelling):
         if trace is not None:
             asked, reply = _split_trace(trace)
             row = _task_row(task)
-            score = await self.scorer.ascore(asked, reply, row)
-            await self._show(reply, score, asked, row, ())
-            return self._record_in_trace(trace, score)
-        asked, reply = plain(prompt), plain(completion)
-        row = self._v0_row(columns, task, info, answer)
+        else:
+            asked, reply = plain(prompt), plain(completion)
+            row = self._v0_row(columns, task, info, answer)
         score = await self.scorer.ascore(asked, reply, row)
         await self._show(reply, score, asked, row, [state])
+        if trace is not None:
+            return self._record_in_trace(trace, score)
         return self._keep_in_state(state, score)
 
     def _record_in_trace(self, trace: Any, score: Score[float]) -> float:

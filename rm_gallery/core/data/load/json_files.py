@@ -47,7 +47,7 @@ def tool_rows(document: Any) -> tuple[str, list[Row]] | None:
         return "ATIF trajectory", [document]
     results = document.get("results")
     inner = fields_in(results).get("results", results)
-    if isinstance(inner, list) and inner and all(_is_promptfoo(item) for item in inner):
+    if isinstance(inner, list) and inner and all(_PROMPTFOO <= fields_in(i).keys() for i in inner):
         return "promptfoo results", promptfoo_rows(inner)
     cases = next((document[key] for key in _DEEPEVAL if isinstance(document.get(key), list)), None)
     if cases and all(isinstance(case, dict) and "input" in case for case in cases):
@@ -55,6 +55,7 @@ def tool_rows(document: Any) -> tuple[str, list[Row]] | None:
     return None
 
 
+_PROMPTFOO = {"vars", "provider", "success"}
 _DEEPEVAL = ("testCases", "test_cases", "testResults", "test_results")
 
 
@@ -168,10 +169,6 @@ def _message_text(message: Any) -> str | None:
     if isinstance(content, list):
         return "".join(part.get("text") or "" for part in content if isinstance(part, dict))
     return content if isinstance(content, str) else None
-
-
-def _is_promptfoo(item: Any) -> bool:
-    return {"vars", "provider", "success"} <= fields_in(item).keys()
 
 
 def promptfoo_rows(results: Sequence[Mapping[str, Any]]) -> list[Row]:
@@ -498,12 +495,11 @@ class JsonSource:
         if known is not None:
             self._tool, records = known
             return list(records)
-        lists = (value.get(key) for key in _RECORD_KEYS)
-        return next((each for each in lists if each and _are_objects(each)), [value])
-
-
-def _are_objects(records: Any) -> bool:
-    return isinstance(records, list) and all(isinstance(record, dict) for record in records)
+        for key in _RECORD_KEYS:
+            records = value.get(key)
+            if records and isinstance(records, list) and all(isinstance(r, dict) for r in records):
+                return records
+        return [value]
 
 
 def _parsed_line(line: bytes, where: RowRef) -> Row | DataError:
