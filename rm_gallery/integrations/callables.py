@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rm_gallery.core.data.conversation import message_dicts, split_turns
+from rm_gallery.core.data.conversation import divided
 from rm_gallery.core.data.load.padding import fields_in
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.reward.function_result import evaluated, told_as
@@ -173,9 +173,12 @@ class EndpointFunction(_Callable):
 
         Calling the object itself does the same and blocks.
         """
-        score = await self.scorer.ascore(
-            *_split_call(messages, original_messages, ground_truth, row)
-        )
+        turns, begins, prompt = divided(messages, original_messages)
+        if ground_truth is not None:
+            row["ground_truth"] = ground_truth
+        if prompt is not None:
+            row["original_messages"] = prompt
+        score = await self.scorer.ascore(turns[:begins], turns[begins:], row)
         error = None if score.ok else f"{score.status} ({score.code}): {score.reason}"
         metrics = {name: {"score": part} for name, part in score.components.items()}
         return replace(score, extra={"reason": score.reason, "metrics": metrics, "error": error})
@@ -207,19 +210,3 @@ def _picked_or_only(
             f"which key of the {what} is meant? Say it with {argument}…; its keys: {there}."
         )
     return given[keys[0]]
-
-
-def _split_call(
-    messages: Any, original: Any, ground_truth: Any, row: Mapping[str, Any]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
-    """Prompt, completion and row of a call; an `original` that the messages do not begin with goes
-    along as it is.
-    """
-    prompt, completion = split_turns(messages, original)
-    columns = dict(row) if ground_truth is None else {**row, "ground_truth": ground_truth}
-    given = None if original is None else message_dicts(original, "original_messages")
-    return (
-        prompt,
-        completion,
-        columns if given in (None, prompt) else {**columns, "original_messages": given},
-    )

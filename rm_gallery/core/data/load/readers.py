@@ -80,7 +80,6 @@ class ParquetSource:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._whole_columns: frozenset[str] | None = None
 
     def count(self) -> int:
         """Number of rows, from the footer."""
@@ -94,7 +93,6 @@ class ParquetSource:
         name, start = str(self.path), 0
         room = Unpacking(self.path, COLUMNAR)
         with self._open_parquet() as file:
-            whole = self._whole_float_columns(file)
             for group in range(file.num_row_groups):
                 end = start + file.metadata.row_group(group).num_rows
                 if keep is None or bisect_left(keep, start) < bisect_left(keep, end):
@@ -103,7 +101,9 @@ class ParquetSource:
                         batch_size=_BATCH_ROWS, row_groups=[group], use_threads=False
                     )
                     try:
-                        yield from _placed_rows(batches, start, keep, name, room, whole)
+                        yield from _placed_rows(
+                            batches, start, keep, name, room, self._whole_columns
+                        )
                     except (pa.ArrowException, OSError) as error:
                         raise DataError(
                             f"{name}: row group {group + 1} cannot be read: {error}"
@@ -112,23 +112,24 @@ class ParquetSource:
                     pa.default_memory_pool().release_unused()
                 start = end
 
-    def _whole_float_columns(self, file: Any) -> frozenset[str]:
+    @cached_property
+    def _whole_columns(self) -> frozenset[str]:
         """Integer columns that pandas made floats because of a gap; read once."""
-        if self._whole_columns is None:
-            import pyarrow as pa
+        import pyarrow as pa
 
+        with self._open_parquet() as file:
+            there = file.schema_arrow.names
             columns = (file.schema_arrow.pandas_metadata or {}).get("columns", ())
-            names = [
+            floats = [
                 column["name"]
                 for column in columns
-                if str(column.get("numpy_type", "")).startswith("float")
+                if str(column.get("numpy_type", "")).startswith("float") and column["name"] in there
             ]
             try:
-                self._whole_columns = frozenset(
+                return frozenset(
                     name
-                    for name in names
-                    if name in file.schema_arrow.names
-                    and whole_with_gap(
+                    for name in floats
+                    if whole_with_gap(
                         value
                         for batch in file.iter_batches(columns=[name], use_threads=False)
                         for value in batch[0].to_numpy(False)
@@ -136,8 +137,7 @@ class ParquetSource:
                 )
             except (pa.ArrowException, OSError):
                 # reading the rows names the unreadable row group
-                self._whole_columns = frozenset()
-        return self._whole_columns
+                return frozenset()
 
     def understood(self) -> str:
         """The format."""
