@@ -318,9 +318,10 @@ class RowScorer:
 
     # -- rows to samples, samples to outcomes ------------------------------------------------------
 
-    def _mapped(self, row: Row) -> dict[str, Any]:
-        """The row's columns, and those that `columns` maps to other names."""
-        columns = without_nan(row or {})
+    def _sample_of_row(
+        self, prompt: Conversation, completion: Conversation, given: Row
+    ) -> DataSample:
+        columns = without_nan(given or {})
         if self.padded:
             columns = {name: without_padding(value) for name, value in columns.items()}
         for column in self.columns.values():
@@ -329,12 +330,9 @@ class RowScorer:
                 raise ConfigError(
                     f"{self.name}: there is no column '{column}'; the columns are: {there}."
                 )
+        self._fits = True
         # read all before writing any: `columns` may swap two names
-        return {**columns, **{field: columns[column] for field, column in self.columns.items()}}
-
-    def _sample_of_row(
-        self, prompt: Conversation, completion: Conversation, row: dict[str, Any]
-    ) -> DataSample:
+        row = {**columns, **{field: columns[column] for field, column in self.columns.items()}}
         if is_absent(completion):
             raise DataError("The completion is None; give the text, or messages, the model wrote.")
         if "reference" in self.columns:
@@ -360,9 +358,7 @@ class RowScorer:
         no row has had.
         """
         try:
-            columns = self._mapped(row)
-            self._fits = True
-            return self._sample_of_row(prompt, completion, columns)
+            return self._sample_of_row(prompt, completion, row)
         except ConfigError as error:
             if not (self._fits or isinstance(error, DataError)):
                 raise

@@ -46,14 +46,8 @@ class MappingRecord(BaseModel):
     def __getitem__(self, name: str) -> Any:
         return self._fields()[name]
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._fields()
-
     def __len__(self) -> int:
         return len(self._fields())
-
-    def __bool__(self) -> bool:
-        return True
 
     def __iter__(self) -> Iterator[str]:  # type: ignore[override]  # as a mapping does, so that dict(record) works
         return iter(self._fields())

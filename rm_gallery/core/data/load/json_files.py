@@ -89,14 +89,11 @@ def harness_row(row: Mapping[str, Any]) -> Row:
         for key, value in row.items()
         if key not in _HARNESS and not key.endswith("_hash")
     }
-    fields = {
+    return {
+        **others,
         "id": row["doc_id"],
         "prompt": _first_prompt(row.get("arguments")),
         "answer": _as_text(reply),
-    }
-    return {
-        **others,
-        **fields,
         "reference": _as_text(row.get("target")),
         "filter": row.get("filter"),
     }
