@@ -110,12 +110,6 @@ def openenv_rubric(
     return __getattr__("OpenEnvRubric")(scorer, completion, prompt, final_only)
 
 
-def __getattr__(name: str) -> Any:
-    """`OpenEnvRubric`, made when first asked for: its base class is openenv's."""
-    needs = "openenv_rubric needs the package 'openenv' ({}). Install it with: pip install openenv"
-    return made_when_asked(globals(), name, {"OpenEnvRubric": _rubric_class}, needs)
-
-
 def _rubric_class() -> type[Any]:
     from openenv.core.rubrics import Rubric as base
 
@@ -158,6 +152,14 @@ def _rubric_class() -> type[Any]:
     Component.__module__, Component.__qualname__ = __name__, "Component"
     globals()["Component"] = Component
     return OpenEnvRubric
+
+
+__getattr__ = made_when_asked(
+    globals(),
+    "OpenEnvRubric",
+    _rubric_class,
+    "openenv_rubric needs the package 'openenv' ({}). Install it with: pip install openenv",
+)
 
 
 def _fields(thing: Any) -> dict[str, Any]:

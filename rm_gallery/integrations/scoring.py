@@ -576,22 +576,26 @@ def call_arguments(
 
 
 def made_when_asked(
-    module: dict[str, Any], name: str, make: Mapping[str, Callable[[], Any]], needs: str
-) -> Any:
-    """What a module's `__getattr__` gives for a class whose base is another package's, which is
-    imported when the class is first asked for; it is then a class of the module.
+    module: dict[str, Any], name: str, make: Callable[[], Any], needs: str
+) -> Callable[[str], Any]:
+    """The `__getattr__` of a module with a class whose base is another package's, which is imported
+    when the class is first asked for; it is then a class of the module.
 
-    Raises:
-        AttributeError: `make` makes nothing of that name.
+    Calling it raises:
+        AttributeError: another name is asked for.
         ConfigError: the package is not installed; `needs` says so, with room for the error.
     """
-    if name not in make:
-        raise AttributeError(f"module {module['__name__']!r} has no attribute {name!r}")
-    with needed(needs):
-        made = module[name] = make[name]()
-    if isinstance(made, type):
-        made.__module__, made.__qualname__ = module["__name__"], name
-    return made
+
+    def made_of(asked: str) -> Any:
+        if asked != name:
+            raise AttributeError(f"module {module['__name__']!r} has no attribute {asked!r}")
+        with needed(needs):
+            made = module[name] = make()
+        if isinstance(made, type):
+            made.__module__, made.__qualname__ = module["__name__"], name
+        return made
+
+    return made_of
 
 
 @contextmanager

@@ -69,7 +69,15 @@ class SlimeReward(TrainerReward):
         """
         several = isinstance(samples, list | tuple)
         given = list(samples) if several else [samples]
-        scores = await self._score_samples(given)
+        asked, said = [each.prompt for each in given], [each.response for each in given]
+        rows = [_columns(each) for each in given]
+        if len(given) == 1:
+            refuse_comparing(
+                self.scorer, "Start with --group-rm and at least two samples a prompt."
+            )
+            scores = [await self.scorer.ascore(asked[0], said[0], rows[0])]
+        else:
+            scores = await self.scorer.ascore_rows(asked, said, rows)
         trained, judged = (getattr(args, name, None) for name in ("reward_key", "eval_reward_key"))
         keys = [key for key in (trained, judged) if key]
         means: dict[str, float] = {}
@@ -84,16 +92,6 @@ class SlimeReward(TrainerReward):
             for s, outcome in zip(given, scores, strict=True)
         ]
         return rewards if several else rewards[0]
-
-    async def _score_samples(self, samples: Sequence[Any]) -> list[Score[float]]:
-        rows = [_columns(sample) for sample in samples]
-        responses = [sample.response for sample in samples]
-        if len(samples) == 1:
-            refuse_comparing(
-                self.scorer, "Start with --group-rm and at least two samples a prompt."
-            )
-            return [await self.scorer.ascore(samples[0].prompt, responses[0], rows[0])]
-        return await self.scorer.ascore_rows([s.prompt for s in samples], responses, rows)
 
     def _check_keys(self, score: Score[float], keys: Sequence[str]) -> None:
         """ConfigError for a key that no score has had yet."""

@@ -115,15 +115,15 @@ class TrlWatch:
             name if names.count(name) == 1 else f"{name}_{place + 1}"
             for place, name in enumerate(names)
         ]
-        return [self._around(place, func) for place, func in enumerate(given)]
-
-    def _around(self, place: int, func: Any) -> Any:
-        if not isinstance(func, TrlReward):
-            return _WatchedFunction(self, place, func)
-        # it shows itself, since it is called plainly and awaited, as the trainer likes
-        made = copy.copy(func)
-        made.seen_by = partial(self.see, place)
-        return made
+        watched: list[Any] = []
+        for place, func in enumerate(given):
+            if isinstance(func, TrlReward):
+                # it shows itself, since it is called plainly and awaited, as the trainer likes
+                watched.append(copy.copy(func))
+                watched[-1].seen_by = partial(self.see, place)
+            else:
+                watched.append(_WatchedFunction(self, place, func))
+        return watched
 
     def see(
         self,

@@ -489,10 +489,11 @@ class GenericConverter(DataConverter):
         if any(row.get(side) is not None for side in sides):
             used.update(sides)
             return preference_outputs(*(_one_or_more(row, side, where) for side in sides))
-        several = next((name for name in RESPONSES_COLUMNS if _is_list(row.get(name), where)), None)
-        if several:
-            used.add(several)
-            return [output(item) for item in text_list(row, several, where)]
+        for several in RESPONSES_COLUMNS:
+            cell = row.get(several)
+            if isinstance(json_cell(cell) if where.untyped else cell, list):
+                used.add(several)
+                return [output(item) for item in text_list(row, several, where)]
         column = _first_column(row, RESPONSE_COLUMNS)
         if column is None:
             return []
@@ -505,10 +506,6 @@ def _first_column(row: dict[str, Any], names: tuple[str, ...]) -> str | None:
         if row.get(name) is not None:
             return name
     return None
-
-
-def _is_list(value: Any, where: RowRef) -> bool:
-    return isinstance(json_cell(value) if where.untyped else value, list)
 
 
 def _one_or_more(row: dict[str, Any], column: str, where: RowRef) -> list[str]:

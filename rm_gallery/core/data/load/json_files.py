@@ -129,8 +129,13 @@ def inspect_row(sample: Mapping[str, Any]) -> Row:
         "answer": answer or None,
         "reference": target if isinstance(target, str) else _as_text(_innermost(target)),
     }
-    if _uses_tools(sample.get("messages")):
-        row["messages"] = sample["messages"]
+    messages = sample.get("messages")
+    # an agent's conversation, which prompt and answer alone would not tell
+    if isinstance(messages, list) and any(
+        isinstance(turn, dict) and (turn.get("role") == "tool" or turn.get("tool_calls"))
+        for turn in messages
+    ):
+        row["messages"] = messages
     if isinstance(sample.get("error"), dict):
         row["error"] = sample["error"].get("message")
     for name, score in (sample.get("scores") or {}).items():
@@ -138,14 +143,6 @@ def inspect_row(sample: Mapping[str, Any]) -> Row:
         if explanation := fields_in(score).get("explanation"):
             row[f"explanation.{name}"] = explanation
     return row
-
-
-def _uses_tools(messages: Any) -> bool:
-    """Whether a conversation is an agent's, which prompt and answer alone would not tell."""
-    return isinstance(messages, list) and any(
-        isinstance(turn, dict) and (turn.get("role") == "tool" or turn.get("tool_calls"))
-        for turn in messages
-    )
 
 
 def _conversation(given: Any) -> str | None:
