@@ -518,22 +518,18 @@ def _parsed(value: Any) -> Any:
 
 def _fault(value: Any, path: str) -> str | None:
     """The place of a value that JSON cannot hold, and why; None without one."""
+    why = ""
     if isinstance(value, str):
-        return (
-            None
-            if value.isascii() or is_unicode(value)
-            else f"{path}: half a surrogate pair is no valid Unicode text"
-        )
-    if value is None or isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return None if _LOWEST <= value <= _HIGHEST else f"{path}: an integer beyond 64 bits"
-    if isinstance(value, float):
-        return None if math.isfinite(value) else f"{path}: {value} is no JSON number"
-    if isinstance(value, list):
+        if not (value.isascii() or is_unicode(value)):
+            why = "half a surrogate pair is no valid Unicode text"
+    elif isinstance(value, int):
+        why = "" if _LOWEST <= value <= _HIGHEST else "an integer beyond 64 bits"
+    elif isinstance(value, float):
+        why = "" if math.isfinite(value) else f"{value} is no JSON number"
+    elif isinstance(value, list):
         places = ((f"{path}[{at}]", item) for at, item in enumerate(value))
         return next((fault for at, item in places if (fault := _fault(item, at))), None)
-    if isinstance(value, dict):
+    elif isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
                 return f"{path}: a key of type {type(key).__name__}"
@@ -541,8 +537,9 @@ def _fault(value: Any, path: str) -> str | None:
                 return fault
             if not is_unicode(key):
                 return f"{path}: a key with half a surrogate pair"
-        return None
-    return f"{path}: a value of type {type(value).__name__}"
+    elif value is not None:
+        why = f"a value of type {type(value).__name__}"
+    return f"{path}: {why}" if why else None
 
 
 _FOOTER_KEY = b"rm_gallery.dataset"

@@ -179,33 +179,26 @@ def promptfoo_rows(results: Sequence[Mapping[str, Any]]) -> list[Row]:
         {_prompt(result) for test in tests.values() for result in test[:1]}
     ) < len({(place, _prompt(result)) for place, test in tests.items() for result in test})
     names = {_provider(result, several_prompts) for result in results}
-    return [
-        _promptfoo_row(name, test, several_prompts, len(names) > 1) for name, test in tests.items()
-    ]
-
-
-def _promptfoo_row(
-    name: str, test: Sequence[Mapping[str, Any]], several_prompts: bool, wide: bool
-) -> Row:
-    row: Row = {
-        **{f"vars.{key}": value for key, value in fields_in(test[0]["vars"]).items()},
-        "id": name,
-        "prompt": _prompt(test[0]),
-    }
-    for result in test:
-        column = _provider(result, several_prompts)
-        fields = {
-            "answer": _as_text((result.get("response") or {}).get("output")),
-            "score": result.get("score"),
-            "success": result.get("success"),
-            "reason": fields_in(result.get("gradingResult")).get("reason"),
-        }
-        if wide:
-            row[column] = fields.pop("answer")
-            row |= {f"{column}.{key}": value for key, value in fields.items()}
-        else:
-            row |= {"provider": column, **fields}
-    return row
+    rows: list[Row] = []
+    for name, test in tests.items():
+        variables = fields_in(test[0]["vars"])
+        row: Row = {f"vars.{key}": value for key, value in variables.items()}
+        row |= {"id": name, "prompt": _prompt(test[0])}
+        for result in test:
+            column = _provider(result, several_prompts)
+            fields = {
+                "answer": _as_text((result.get("response") or {}).get("output")),
+                "score": result.get("score"),
+                "success": result.get("success"),
+                "reason": fields_in(result.get("gradingResult")).get("reason"),
+            }
+            if len(names) > 1:
+                row[column] = fields.pop("answer")
+                row |= {f"{column}.{key}": value for key, value in fields.items()}
+            else:
+                row |= {"provider": column, **fields}
+        rows.append(row)
+    return rows
 
 
 def _prompt(result: Mapping[str, Any]) -> str | None:
