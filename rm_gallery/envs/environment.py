@@ -110,30 +110,30 @@ class EnvironmentReward(PerOutputReward):
             task, truth = dict(about), sample.reference(place)
             if truth is not None:
                 task.setdefault("ground_truth", truth)
-            rollouts.append(Rollout(id, messages_of(sample, output), task or None))
+            rollouts.append(Rollout(id, messages_of(sample, output), task or None, RolloutLog()))
         return rollouts
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
         self.environment.listen()
-        rollouts, logs = self._rollouts(sample), [RolloutLog() for _ in sample.output]
+        rollouts = self._rollouts(sample)
         # a plain method beside an async one would hold up the event loop
         blocks = self.is_async() and not inspect.iscoroutinefunction(self.environment.own)
         own: list[Any] = [
-            asyncio.to_thread(self._called, rollout, log, kwargs)
+            asyncio.to_thread(self._called, rollout, kwargs)
             if blocks and self.environment.own is not None
-            else self._called(rollout, log, kwargs)
-            for rollout, log in zip(rollouts, logs, strict=True)
+            else self._called(rollout, kwargs)
+            for rollout in rollouts
         ]
         # also a plain function may give something to await
         if any(map(inspect.isawaitable, own)):
-            return self._awaited(rollouts, own, logs, kwargs)
+            return self._awaited(rollouts, own, kwargs)
         own = [_components_or_error(one) for one in own]
-        together = self._together(rollouts, own, logs, kwargs)
+        together = self._together(rollouts, own, kwargs)
         if inspect.isawaitable(together):
-            return self._concluded(rollouts, together, own, logs)
-        return self._scores_of_rollouts(rollouts, own, together, logs)
+            return self._concluded(rollouts, together, own)
+        return self._scores_of_rollouts(rollouts, own, together)
 
-    def _called(self, rollout: Rollout, log: RolloutLog, kwargs: Mapping[str, Any]) -> Any:
+    def _called(self, rollout: Rollout, kwargs: Mapping[str, Any]) -> Any:
         """What `compute_reward` returns or raises for one rollout; nothing where there is no such
         method.
         """
@@ -141,16 +141,10 @@ class EnvironmentReward(PerOutputReward):
         if hook is None:
             return {}
         task, keywords = self.environment.arguments(hook, rollout.task, kwargs)
-        with logged_to(log):
+        with logged_to(rollout.log):
             return caught(lambda: hook(rollout.id, rollout.messages, task, **keywords))
 
-    def _together(
-        self,
-        rollouts: list[Rollout],
-        own: list[Any],
-        logs: list[RolloutLog],
-        kwargs: Mapping[str, Any],
-    ) -> Any:
+    def _together(self, rollouts: list[Rollout], own: list[Any], kwargs: Mapping[str, Any]) -> Any:
         """What `compute_group_reward` returns or raises for the rollouts that are not lost yet."""
         hook = self.environment.group
         left = [
@@ -160,44 +154,36 @@ class EnvironmentReward(PerOutputReward):
         ]
         if hook is None or not left:
             return None
-        ids, messages, tasks = (list(column) for column in zip(*left, strict=True))
+        ids, messages, tasks, _ = (list(column) for column in zip(*left, strict=True))
         tasks, keywords = self.environment.arguments(hook, tasks, kwargs)
-        with logged_to(GroupLog(logs)):
+        with logged_to(GroupLog(rollouts)):
             return caught(lambda: hook(ids, messages, tasks, **keywords))
 
     async def _awaited(
-        self,
-        rollouts: list[Rollout],
-        begun: list[Any],
-        logs: list[RolloutLog],
-        kwargs: Mapping[str, Any],
+        self, rollouts: list[Rollout], begun: list[Any], kwargs: Mapping[str, Any]
     ) -> list[Score[float]]:
-        async def one(returned: Any, log: RolloutLog) -> Any:
-            with logged_to(log):
+        async def one(returned: Any, rollout: Rollout) -> Any:
+            with logged_to(rollout.log):
                 return _components_or_error(await settled(returned))
 
-        own = await together_or_none(list(map(one, begun, logs)))
+        own = await together_or_none(list(map(one, begun, rollouts)))
         if self.environment.group is None or inspect.iscoroutinefunction(self.environment.group):
-            together = self._together(rollouts, own, logs, kwargs)
+            together = self._together(rollouts, own, kwargs)
         else:
-            together = await asyncio.to_thread(self._together, rollouts, own, logs, kwargs)
-        return await self._concluded(rollouts, together, own, logs)
+            together = await asyncio.to_thread(self._together, rollouts, own, kwargs)
+        return await self._concluded(rollouts, together, own)
 
     async def _concluded(
-        self, rollouts: list[Rollout], together: Any, own: list[Any], logs: list[RolloutLog]
+        self, rollouts: list[Rollout], together: Any, own: list[Any]
     ) -> list[Score[float]]:
-        with logged_to(GroupLog(logs)):
+        with logged_to(GroupLog(rollouts)):
             together = await settled(together)
-        return self._scores_of_rollouts(rollouts, own, together, logs)
+        return self._scores_of_rollouts(rollouts, own, together)
 
     # -- components --------------------------------------------------------------------------------
 
     def _scores_of_rollouts(
-        self,
-        rollouts: list[Rollout],
-        own: list[Components | Score[Any]],
-        together: Any,
-        logs: list[RolloutLog],
+        self, rollouts: list[Rollout], own: list[Components | Score[Any]], together: Any
     ) -> list[Score[float]]:
         """What came of each rollout, from its own components and those of its group."""
         left = [place for place, result in enumerate(own) if not isinstance(result, Score)]
@@ -207,10 +193,10 @@ class EnvironmentReward(PerOutputReward):
         merged: list[Any] = list(own)
         for place, result in zip(left, grouped, strict=True):
             merged[place] = _merged(cast("Components", own[place]), _components_or_error(result))
-        return [self._total(result, log.lines) for result, log in zip(merged, logs, strict=True)]
+        return [self._total(*each) for each in zip(merged, rollouts, strict=True)]
 
-    def _total(self, components: Components | Score[Any], lines: list[str]) -> Score[float]:
-        kept = {LOGS: lines} if lines else {}
+    def _total(self, components: Components | Score[Any], rollout: Rollout) -> Score[float]:
+        kept = {LOGS: rollout.log.lines} if rollout.log.lines else {}
         if isinstance(components, Score):
             return replace(components, extra={**components.extra, **kept})
         extra = {METRICS: {name: metric(value) for name, value in components.items()}, **kept}

@@ -122,11 +122,12 @@ _THE_PROCESS = (KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledE
 
 
 class Rollout(NamedTuple):
-    """What an environment is given of one answer."""
+    """What an environment is given of one answer, and what it logs meanwhile."""
 
     id: str
     messages: list[dict[str, Any]]
     task: dict[str, Any] | None
+    log: RolloutLog
 
 
 class Environment:
@@ -237,14 +238,14 @@ def _truth(task: dict[str, Any] | None) -> Any:
 class GroupLog(RolloutLog):
     """A log whose lines belong to every rollout of a group."""
 
-    def __init__(self, logs: Sequence[RolloutLog]) -> None:
+    def __init__(self, rollouts: Sequence[Rollout]) -> None:
         super().__init__()
-        self._logs = logs
+        self._rollouts = rollouts
 
     def add(self, line: str) -> None:
         """Keep a line with each of them."""
-        for log in self._logs:
-            log.add(line)
+        for rollout in self._rollouts:
+            rollout.log.add(line)
 
 
 def caught(call: Callable[[], Any]) -> Any:

@@ -208,7 +208,10 @@ def overlap_reward(
         raise ConfigError(
             f"overlap_reward: minimum_overlap is {minimum_overlap!r}; it is a share, 0 to 1."
         )
-    chunks = [_chunk_text(chunk) for chunk in reference_chunks or ()]
+    chunks = [
+        str(chunk.get("content") or "") if isinstance(chunk, Mapping) else str(chunk)
+        for chunk in reference_chunks or ()
+    ]
     reference = " ".join(chunks) if chunks else str(ground_truth or "")
     if isinstance(completion, str):
         searched = completion
@@ -218,10 +221,6 @@ def overlap_reward(
         searched = " ".join(map(_message_text, _spoken(completion, by_model=False)))
     share = percent_of_text_a_in_text_b(fold(reference), fold(searched))
     return share if share >= minimum_overlap else 0.0
-
-
-def _chunk_text(chunk: Any) -> str:
-    return str(chunk.get("content") or "") if isinstance(chunk, Mapping) else str(chunk)
 
 
 def citation_score(

@@ -118,12 +118,6 @@ def areal_workflow(reward: object, gconfig: Any, tokenizer: Any, **settings: Any
     return __getattr__("RewardWorkflow")(reward, gconfig, tokenizer, **settings)
 
 
-def __getattr__(name: str) -> Any:
-    """`RewardWorkflow`, made when first asked for: its base class is AReaL's."""
-    needs = "areal_workflow needs the package 'areal' ({}). Install it with: pip install areal"
-    return made_when_asked(globals(), name, {"RewardWorkflow": _workflow_class}, needs)
-
-
 _OWN = ("enable_thinking", "get_input_ids_fn", "data_extract_prompt_fn")
 
 
@@ -182,5 +176,12 @@ def _workflow_class() -> type[Any]:
             except NoScoreInTime:
                 return None
 
-    RewardWorkflow.__module__, RewardWorkflow.__qualname__ = __name__, "RewardWorkflow"
     return RewardWorkflow
+
+
+__getattr__ = made_when_asked(
+    globals(),
+    "RewardWorkflow",
+    _workflow_class,
+    "areal_workflow needs the package 'areal' ({}). Install it with: pip install areal",
+)

@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any
 
 from rm_gallery.core.data.conversation import split_turns
 from rm_gallery.core.reward.resolve import judges_for
@@ -55,7 +56,6 @@ class BenchmaxRewards:
     on_error: OnError = "raise"
     generation: int | None = None
     """1, 2 or 3; None detects it from the call."""
-    _KEPT: ClassVar[str] = "_rm_gallery_scorers"
 
     def scorers(self) -> dict[str, RowScorer]:
         """The rewards by component, built at the first call.
@@ -63,12 +63,10 @@ class BenchmaxRewards:
         Raises:
             ConfigError: `rewards` is empty, two have one name, or one cannot be built.
         """
-        known: dict[str, RowScorer] | None = self.__dict__.get(self._KEPT)
-        if known is None:
-            known = self.__dict__[self._KEPT] = self._build_scorers()
-        return known
+        return self._rm_gallery_scorers
 
-    def _build_scorers(self) -> dict[str, RowScorer]:
+    @cached_property
+    def _rm_gallery_scorers(self) -> dict[str, RowScorer]:
         checked_on_error(self.on_error, type(self).__name__, none=False)
         named = (
             list(self.rewards.items())
@@ -79,15 +77,9 @@ class BenchmaxRewards:
         judges = judges_for([entry["reward"] for _, entry in entries], self.llm, None)
         made: dict[str, RowScorer] = {}
         for (name, entry), judge in zip(entries, judges, strict=True):
-            settings = {
-                "name": name,
-                "reference": self.reference,
-                "on_error": self.on_error,
-                **judge,
-                **entry,
-            }
+            usual = {"name": name, "reference": self.reference, "on_error": self.on_error}
             scorer = for_training(
-                RowScorer(settings.pop("reward"), **settings),
+                RowScorer(**{**usual, **judge, **entry}),
                 "set a negative weight in the training configuration",
             )
             if scorer.name in made:

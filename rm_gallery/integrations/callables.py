@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rm_gallery.core.data.conversation import message_dicts, split_turns
+from rm_gallery.core.data.conversation import divided
 from rm_gallery.core.data.load.padding import fields_in
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.reward.function_result import evaluated, told_as
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import NoScore
-from rm_gallery.integrations.scoring import RowScorer, blocking_twin, picked, refuse_comparing
+from rm_gallery.integrations.scoring import RowScorer, picked, refuse_comparing
 
 _TEXTS = ("output", "answer", "response", "completion", "text", "content", "result")
 _ASKED = ("messages", "prompt", "question", "query", "input")
@@ -53,13 +54,10 @@ class _Evaluator(_Callable):
         super().__init__(reward, **scoring)
         self._prompt, self._completion = prompt, completion
 
-    def _prompt_of(self, given: Any) -> Any:
-        """The prompt of a run's input."""
-        return _picked_or_only(given, self._prompt, _ASKED, "input", "prompt=")
-
-    def _answer_of(self, given: Any) -> Any:
-        """The answer of a run's output."""
-        return _picked_or_only(given, self._completion, _TEXTS, "output", "completion=")
+    def _asked_and_said(self, given: Any, output: Any) -> tuple[Any, Any]:
+        """The prompt of a run's input, and the answer of its output."""
+        asked = _picked_or_only(given, self._prompt, _ASKED, "input", "prompt=")
+        return asked, _picked_or_only(output, self._completion, _TEXTS, "output", "completion=")
 
     def _findings(self, score: Score[float], unscored: dict[str, Any]) -> list[dict[str, Any]]:
         """Name, value and comment of the score, and of each component; those of `unscored` where
@@ -99,7 +97,7 @@ class LangSmithEvaluator(_Evaluator):
             NoScore: judging failed.
         """
         row = {**inputs, **(reference_outputs or {})}
-        score = self.scorer.score(self._prompt_of(inputs), self._answer_of(outputs), row)
+        score = self.scorer.score(*self._asked_and_said(inputs, outputs), row)
         found = self._findings(score, {"name": self.scorer.name, "value": None})
         return {
             "results": [
@@ -142,7 +140,7 @@ class LangfuseEvaluator(_Evaluator):
         """
         row = {**fields_in(metadata), **fields_in(expected_output)}
         row["expected_output"] = expected_output
-        score = await self.scorer.ascore(self._prompt_of(input), self._answer_of(output), row)
+        score = await self.scorer.ascore(*self._asked_and_said(input, output), row)
         found = self._findings(score, {"name": f"{self.scorer.name}.unscored", "value": 1.0})
         # Langfuse's own objects where it is imported (it is when it calls us)
         made = getattr(sys.modules.get("langfuse"), "Evaluation", dict)
@@ -175,14 +173,17 @@ class EndpointFunction(_Callable):
 
         Calling the object itself does the same and blocks.
         """
-        score = await self.scorer.ascore(
-            *_split_call(messages, original_messages, ground_truth, row)
-        )
+        turns, begins, prompt = divided(messages, original_messages)
+        if ground_truth is not None:
+            row["ground_truth"] = ground_truth
+        if prompt is not None:
+            row["original_messages"] = prompt
+        score = await self.scorer.ascore(turns[:begins], turns[begins:], row)
         error = None if score.ok else f"{score.status} ({score.code}): {score.reason}"
         metrics = {name: {"score": part} for name, part in score.components.items()}
         return replace(score, extra={"reason": score.reason, "metrics": metrics, "error": error})
 
-    __call__ = blocking_twin(acall, "__call__")
+    __call__ = library_loop.blocking(acall, "__call__", drives=True)
 
 
 langsmith_evaluator, langfuse_evaluator, endpoint_function = (
@@ -209,19 +210,3 @@ def _picked_or_only(
             f"which key of the {what} is meant? Say it with {argument}…; its keys: {there}."
         )
     return given[keys[0]]
-
-
-def _split_call(
-    messages: Any, original: Any, ground_truth: Any, row: Mapping[str, Any]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
-    """Prompt, completion and row of a call; an `original` that the messages do not begin with goes
-    along as it is.
-    """
-    prompt, completion = split_turns(messages, original)
-    columns = dict(row) if ground_truth is None else {**row, "ground_truth": ground_truth}
-    given = None if original is None else message_dicts(original, "original_messages")
-    return (
-        prompt,
-        completion,
-        columns if given in (None, prompt) else {**columns, "original_messages": given},
-    )

@@ -39,13 +39,11 @@ def no_score(name: str, score: Score[float]) -> NoScore:
     )
 
 
-def checked_on_error(
-    on_error: OnError, adapter: str, *, none: bool = True, worst: bool = True
-) -> OnError:
+def checked_on_error(on_error: OnError, adapter: str, *, none: bool = True) -> OnError:
     """`on_error` as given; ConfigError, with the adapter's name, for an unknown choice or one that
     the target cannot express.
     """
-    words = [*(["none"] if none else []), "raise", *(["mean", "worst"] if worst else [])]
+    words = ("none", "raise", "mean", "worst")[0 if none else 1 :]
     why = ', and what it reports to has no word for "no score"' if on_error == "none" else ""
     return missing_policy(on_error, adapter, *words, why=why)
 

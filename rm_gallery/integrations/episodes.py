@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rm_gallery.core.data.conversation import turns_said
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.reward.kinds import BaseStepWiseReward
 from rm_gallery.core.reward.turn_rewards import TurnRewards
 from rm_gallery.core.reward.turns import differences
-from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import OnError
 from rm_gallery.integrations.scoring import (
@@ -22,7 +22,6 @@ from rm_gallery.integrations.scoring import (
     Row,
     RowScorer,
     TrainerReward,
-    blocking_twin,
 )
 
 TurnTaken = str | Mapping[str, Any] | Sequence[Any]
@@ -119,28 +118,22 @@ class Episode:
         """
         self.observe(turn, "assistant")
         given = (self._prompt, self._spoken, self._row)
-        step, outcome = self._by.step_scorer, self._by.outcome_scorer if done else None
-        return self._paid(
-            await step.ascore(*given) if step else None,
-            await outcome.ascore(*given) if outcome else None,
-        )
-
-    step = blocking_twin(astep, "step")
-
-    def _paid(self, step: Score[float] | None, end: Score[float] | None) -> float:
-        """The number of a turn, from its step's score and the outcome's, as far as they are asked."""
-        by, turns = self._by, self._by.turns
-        value = 0.0 if step is None else step.value
-        if turns is not None and step is not None and value is not None:
+        turns, outcome = self._by.turns, self._by.outcome_scorer if done else None
+        value: float | None = 0.0
+        if self._by.step_scorer is not None:
+            value = (await self._by.step_scorer.ascore(*given)).value
+        end = await outcome.ascore(*given) if outcome else None
+        if turns is not None and self._by.step_scorer is not None and value is not None:
             if turns.differences:
                 [added] = differences([value], turns.gamma, self._potential)
                 self._potential, value = value, added
             value = None if value is None else turns.weight * value
         self.rewards.append(value)
-        if end is None:
+        if outcome is None or end is None:
             return value or 0.0
-        assert by.outcome_scorer is not None
-        number = by.outcome_scorer.value(end)
+        number = outcome.value(end)
         self.rewards[-1] = None if end.value is None or value is None else value + end.value
         assert number is not None
         return (value or 0.0) + number
+
+    step = library_loop.blocking(astep, drives=True)

@@ -204,15 +204,13 @@ def _answer_text(answer: Sequence[Mapping[str, Any]]) -> str | None:
     return content if isinstance(content, str) else None
 
 
-def __getattr__(name: str) -> Any:
-    """`RewardActor`, the environment as a Ray actor, made when a configuration first asks for it by
-    name.
-    """
-    needs = f"{ACTOR} needs Ray ({{}}), which comes with NeMo-RL."
-    return made_when_asked(globals(), name, {"RewardActor": _actor_class}, needs)
-
-
 def _actor_class() -> Any:
     import ray
 
     return ray.remote(max_restarts=-1, max_task_retries=-1)(RewardEnvironment)
+
+
+__getattr__ = made_when_asked(
+    globals(), "RewardActor", _actor_class, f"{ACTOR} needs Ray ({{}}), which comes with NeMo-RL."
+)
+"""Gives `RewardActor`, the environment as a Ray actor, when a configuration asks for it by name."""

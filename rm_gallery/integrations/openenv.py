@@ -110,12 +110,6 @@ def openenv_rubric(
     return __getattr__("OpenEnvRubric")(scorer, completion, prompt, final_only)
 
 
-def __getattr__(name: str) -> Any:
-    """`OpenEnvRubric`, made when first asked for: its base class is openenv's."""
-    needs = "openenv_rubric needs the package 'openenv' ({}). Install it with: pip install openenv"
-    return made_when_asked(globals(), name, {"OpenEnvRubric": _rubric_class}, needs)
-
-
 def _rubric_class() -> type[Any]:
     from openenv.core.rubrics import Rubric as base
 
@@ -155,10 +149,17 @@ def _rubric_class() -> type[Any]:
                 child.last_score = value
             return RubricScore(self.scorer.numbers(score)["score"], score)
 
-    for made in (Component, OpenEnvRubric):
-        made.__module__, made.__qualname__ = __name__, made.__name__
-        globals()[made.__name__] = made
+    Component.__module__, Component.__qualname__ = __name__, "Component"
+    globals()["Component"] = Component
     return OpenEnvRubric
+
+
+__getattr__ = made_when_asked(
+    globals(),
+    "OpenEnvRubric",
+    _rubric_class,
+    "openenv_rubric needs the package 'openenv' ({}). Install it with: pip install openenv",
+)
 
 
 def _fields(thing: Any) -> dict[str, Any]:
@@ -284,7 +285,14 @@ class RubricTree:
         return {
             name: {
                 "class": plain_form(type(rubric)),
-                **plain_form(_settings(rubric), f"rubric '{name}'"),
+                **plain_form(
+                    {
+                        name: value
+                        for name, value in vars(rubric).items()
+                        if name not in _INNER and not _holds_rubrics(value)
+                    },
+                    f"rubric '{name}'",
+                ),
             }
             for name, rubric in self.all()
         }
@@ -317,11 +325,6 @@ def _holds_rubrics(value: Any) -> bool:
         else (value,)
     )
     return any(callable(getattr(part, "named_rubrics", None)) for part in parts)
-
-
-def _settings(rubric: Any) -> dict[str, Any]:
-    own = {name: value for name, value in vars(rubric).items() if name not in _INNER}
-    return {name: value for name, value in own.items() if not _holds_rubrics(value)}
 
 
 class RubricReward(BasePointWiseReward):

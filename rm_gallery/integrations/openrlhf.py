@@ -93,16 +93,19 @@ class OpenRLHFReward(TrainerReward):
         responses = [
             response_of(query, prompt) for query, prompt in zip(queries, prompts, strict=True)
         ]
-        asked = [
-            prompt if self._prompt is None else picked(row, self._prompt, (), "The label")
+        given = [
+            (
+                prompt if self._prompt is None else picked(row, self._prompt, (), "The label"),
+                response,
+                row,
+            )
             for prompt, response, row in zip(prompts, responses, rows, strict=True)
             if response is not None
         ]
-        given = [each for each in zip(responses, rows, strict=True) if each[0] is not None]
         if len(given) == 1:
-            scores = [self.scorer.score(asked[0], *given[0])]
+            scores = [self.scorer.score(*given[0])]
         else:
-            scores = self.scorer.score_rows(asked, *zip(*given, strict=True)) if given else []
+            scores = self.scorer.score_rows(*zip(*given, strict=True)) if given else []
         found = iter(scores)
         replies = [
             self._reward_reply(
@@ -132,13 +135,10 @@ class OpenRLHFReward(TrainerReward):
         value = logs.pop("score")
         if score.value is None and self.scorer.on_error == "none":
             return {"rewards": None, "scores": None, "extra_logs": logs}
-        return {"rewards": value, "scores": self._unit_score(value), "extra_logs": logs}
-
-    def _unit_score(self, value: float) -> float:
-        """The score as a share of the reward's range, or clipped where that is open."""
-        reward = self.scorer.reward
-        bounded = None not in reward.score_range and reward.score_range[0] != reward.score_range[1]
-        return min(1.0, max(0.0, reward.normalized(value) if bounded else value))
+        # a share of the reward's range, or clipped where that is open
+        reward, (low, high) = self.scorer.reward, self.scorer.reward.score_range
+        share = value if None in (low, high) or low == high else reward.normalized(value)
+        return {"rewards": value, "scores": min(1.0, max(0.0, share)), "extra_logs": logs}
 
 
 openrlhf_reward = OpenRLHFReward

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Container, Coroutine, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from functools import wraps
-from typing import Any, ClassVar, ParamSpec, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias
 
 from rm_gallery.core.data.conversation import group_of, sample_of_completion
 from rm_gallery.core.data.load.padding import fields_in, without_padding
@@ -37,8 +36,6 @@ Conversation: TypeAlias = "str | Sequence[Any] | None"
 as such.
 """
 Row: TypeAlias = "Mapping[str, Any] | None"
-P = ParamSpec("P")
-T = TypeVar("T")
 _OWN = ("reference", "columns", "llm", "base_url", "on_error", "worst", "name", "options")
 """The scorer's own arguments, apart from the fields of its reward."""
 TOKEN_IDS = ("completion_ids", "response_ids", "token_ids")
@@ -146,20 +143,6 @@ def picked(
     return given[key]
 
 
-def blocking_twin(twin: Callable[P, Coroutine[Any, Any, T]], name: str) -> Callable[P, T]:
-    """The twin of an async method that blocks the caller's thread, whether or not its event loop
-    runs; a subclass that puts another method in the async one's place has its twin with it.
-    """
-
-    @wraps(twin)
-    def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-        return library_loop.drive(getattr(args[0], twin.__name__)(*args[1:], **kwargs))
-
-    call.__name__, call.__qualname__ = name, twin.__qualname__.replace(twin.__name__, name)
-    call.__doc__ = f"Blocking twin of `{twin.__name__}`, with and without a running event loop."
-    return call
-
-
 class RowScorer:
     """A reward that scores rows; picklable, and safe in any number of threads and calls at once.
 
@@ -226,10 +209,7 @@ class RowScorer:
                 )
         registered = reward if isinstance(reward, str) and reward.isidentifier() else None
         self.name = name or registered or self.reward.name
-        chosen = (
-            options if isinstance(options, RunOptions) else _run_options(self.reward, options or {})
-        )
-        self.options, self._chosen = chosen, bool(options)
+        self.options, self._chosen = _run_options(self.reward, options or {}), bool(options)
         self.largest = math.inf
         """Larger scores fail, and larger components are left out."""
         self.padded = False
@@ -252,24 +232,6 @@ class RowScorer:
 
     # -- doors -------------------------------------------------------------------------------------
 
-    def score_rows(
-        self,
-        prompts: Sequence[Conversation],
-        completions: Sequence[Conversation],
-        rows: Sequence[Row] | None = None,
-        trainer_state: Any = None,
-    ) -> list[Score[float]]:
-        """Score rows, in their order; one that cannot be judged never costs another.
-
-        `trainer_state` reaches functions that name a parameter so, and nothing else.
-
-        Works in any thread, also in one whose event loop runs, but blocks it. Raises ConfigError
-        for what holds for all rows: a column none of them has, a judge without a key.
-        """
-        name = type(self.reward).__name__
-        library_loop.refuse_blocking(f"{name}.evaluate_batch", "async_evaluate_batch")
-        return library_loop.drive(self.ascore_rows(prompts, completions, rows, trainer_state))
-
     async def ascore_rows(
         self,
         prompts: Sequence[Conversation],
@@ -277,12 +239,22 @@ class RowScorer:
         rows: Sequence[Row] | None = None,
         trainer_state: Any = None,
     ) -> list[Score[float]]:
-        """Awaitable twin of `score_rows`, from any event loop."""
+        """Score rows, in their order and from any event loop; one that cannot be judged never costs
+        another. `score_rows` is the blocking twin.
+
+        `trainer_state` reaches functions that name a parameter so, and nothing else. Raises
+        ConfigError for what holds for all rows: a column none of them has, a judge without a key.
+        """
+        if library_loop.is_driven():
+            name = type(self.reward).__name__
+            library_loop.refuse_blocking(f"{name}.evaluate_batch", "async_evaluate_batch")
         samples, places, kept = self._samples(prompts, completions, rows)
         done = await self.reward.async_evaluate_batch(
             samples, options=_quiet(self.options, trainer_state)
         )
         return self._outcomes(done, places, kept)
+
+    score_rows = library_loop.blocking(ascore_rows, drives=True)
 
     async def ascore(
         self, prompt: Conversation, completion: Conversation, row: Row = None
@@ -295,16 +267,15 @@ class RowScorer:
         sample = self._sample_or_failure(prompt, completion, row)
         if isinstance(sample, Score):
             return self.lost(sample)
-        done = await self.reward.async_evaluate(sample, options=self._single_row_options())
+        options: RunOptions | None = self.options
+        if self._chosen:
+            options = _quiet(self.options)
+        elif self.options.blame is None:
+            options = None  # the reward's own, which cost a single row nothing
+        done = await self.reward.async_evaluate(sample, options=options)
         return self._outcomes([done], [[0]], [None])[0]
 
-    score = blocking_twin(ascore, "score")
-
-    def _single_row_options(self) -> RunOptions | None:
-        """Without any the reward's own, which cost a single row nothing."""
-        if self._chosen:
-            return _quiet(self.options)
-        return None if self.options.blame is None else self.options
+    score = library_loop.blocking(ascore, drives=True)
 
     def lost(self, score: Score[float]) -> Score[float]:
         """The failed score of a single row that gives no sample, counted like any other."""
@@ -347,9 +318,10 @@ class RowScorer:
 
     # -- rows to samples, samples to outcomes ------------------------------------------------------
 
-    def _mapped(self, row: Row) -> dict[str, Any]:
-        """The row's columns, and those that `columns` maps to other names."""
-        columns = without_nan(row or {})
+    def _sample_of_row(
+        self, prompt: Conversation, completion: Conversation, given: Row
+    ) -> DataSample:
+        columns = without_nan(given or {})
         if self.padded:
             columns = {name: without_padding(value) for name, value in columns.items()}
         for column in self.columns.values():
@@ -358,12 +330,9 @@ class RowScorer:
                 raise ConfigError(
                     f"{self.name}: there is no column '{column}'; the columns are: {there}."
                 )
+        self._fits = True
         # read all before writing any: `columns` may swap two names
-        return {**columns, **{field: columns[column] for field, column in self.columns.items()}}
-
-    def _sample_of_row(
-        self, prompt: Conversation, completion: Conversation, row: dict[str, Any]
-    ) -> DataSample:
+        row = {**columns, **{field: columns[column] for field, column in self.columns.items()}}
         if is_absent(completion):
             raise DataError("The completion is None; give the text, or messages, the model wrote.")
         if "reference" in self.columns:
@@ -389,9 +358,7 @@ class RowScorer:
         no row has had.
         """
         try:
-            columns = self._mapped(row)
-            self._fits = True
-            return self._sample_of_row(prompt, completion, columns)
+            return self._sample_of_row(prompt, completion, row)
         except ConfigError as error:
             if not (self._fits or isinstance(error, DataError)):
                 raise
@@ -411,10 +378,8 @@ class RowScorer:
                 f"{len(rows)} rows; give one "
                 "of each per completion."
             )
-        samples: list[DataSample] = []
-        places: list[list[int]] = []
         kept: list[Score[float] | None] = [None] * len(rows)
-        groups: dict[str, int] = {}
+        groups: dict[str, tuple[DataSample, list[int]]] = {}
         absent: list[ConfigError] = []
         for place, given in enumerate(zip(prompts, completions, rows, strict=True)):
             try:
@@ -426,16 +391,13 @@ class RowScorer:
                 kept[place] = sample
                 continue
             group = group_of(sample) if self.reward.compares else str(place)
-            first = groups.setdefault(group, len(samples))
-            if first < len(samples):
-                samples[first].output.extend(sample.output)
-                places[first].append(place)
-            else:
-                samples.append(sample)
-                places.append([place])
+            first, own = groups.setdefault(group, (sample, []))
+            if own:
+                first.output.extend(sample.output)
+            own.append(place)
         if absent and len(absent) == len(rows):
             raise absent[0]
-        return samples, places, kept
+        return [first for first, _ in groups.values()], [own for _, own in groups.values()], kept
 
     def _outcomes(
         self, samples: list[DataSample], places: list[list[int]], kept: list[Score[float] | None]
@@ -581,7 +543,9 @@ def _identity(reward: BaseReward) -> str:
         return ""
 
 
-def _run_options(reward: BaseReward, given: Mapping[str, Any]) -> RunOptions:
+def _run_options(reward: BaseReward, given: RunOptions | Mapping[str, Any]) -> RunOptions:
+    if isinstance(given, RunOptions):
+        return given
     if not isinstance(given, Mapping):
         raise ConfigError(f"options is {given!r:.80}; give RunOptions(…) or a dict of its fields.")
     known = [each.name for each in fields(RunOptions) if each.init]
@@ -612,20 +576,26 @@ def call_arguments(
 
 
 def made_when_asked(
-    module: dict[str, Any], name: str, make: Mapping[str, Callable[[], Any]], needs: str
-) -> Any:
-    """What a module's `__getattr__` gives for a class whose base is another package's, which is
-    imported when the class is first asked for.
+    module: dict[str, Any], name: str, make: Callable[[], Any], needs: str
+) -> Callable[[str], Any]:
+    """The `__getattr__` of a module with a class whose base is another package's, which is imported
+    when the class is first asked for; it is then a class of the module.
 
-    Raises:
-        AttributeError: `make` makes nothing of that name.
+    Calling it raises:
+        AttributeError: another name is asked for.
         ConfigError: the package is not installed; `needs` says so, with room for the error.
     """
-    if name not in make:
-        raise AttributeError(f"module {module['__name__']!r} has no attribute {name!r}")
-    with needed(needs):
-        made = module[name] = make[name]()
-    return made
+
+    def made_of(asked: str) -> Any:
+        if asked != name:
+            raise AttributeError(f"module {module['__name__']!r} has no attribute {asked!r}")
+        with needed(needs):
+            made = module[name] = make()
+        if isinstance(made, type):
+            made.__module__, made.__qualname__ = module["__name__"], name
+        return made
+
+    return made_of
 
 
 @contextmanager

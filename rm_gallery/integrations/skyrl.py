@@ -66,12 +66,6 @@ def _columns(extras: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, **fields_in(about), **spec}
 
 
-def __getattr__(name: str) -> Any:
-    """`RewardEnv`, made when it is first asked for: its base class is SkyRL's."""
-    needs = "skyrl_reward needs skyrl-gym ({}). Install it with: pip install skyrl-gym"
-    return made_when_asked(globals(), name, {"RewardEnv": _env_class}, needs)
-
-
 def _env_class() -> type[Any]:
     from skyrl_gym.envs.base_text_env import BaseTextEnv as base
 
@@ -103,5 +97,12 @@ def _env_class() -> type[Any]:
                 else self._by.scorer.numbers(self._outcome, self._by.components)
             )
 
-    RewardEnv.__module__, RewardEnv.__qualname__ = __name__, "RewardEnv"
     return RewardEnv
+
+
+__getattr__ = made_when_asked(
+    globals(),
+    "RewardEnv",
+    _env_class,
+    "skyrl_reward needs skyrl-gym ({}). Install it with: pip install skyrl-gym",
+)

@@ -69,12 +69,22 @@ class SlimeReward(TrainerReward):
         """
         several = isinstance(samples, list | tuple)
         given = list(samples) if several else [samples]
-        scores = await self._score_samples(given)
+        asked, said = [each.prompt for each in given], [each.response for each in given]
+        rows = [_columns(each) for each in given]
+        if len(given) == 1:
+            refuse_comparing(
+                self.scorer, "Start with --group-rm and at least two samples a prompt."
+            )
+            scores = [await self.scorer.ascore(asked[0], said[0], rows[0])]
+        else:
+            scores = await self.scorer.ascore_rows(asked, said, rows)
         trained, judged = (getattr(args, name, None) for name in ("reward_key", "eval_reward_key"))
         keys = [key for key in (trained, judged) if key]
-        means = {
-            key: mean for key in keys if (mean := self._component_mean(scores, key)) is not None
-        }
+        means: dict[str, float] = {}
+        for key in keys if self.scorer.on_error == "mean" else ():
+            # for the outcomes that do not have the component
+            if there := [each.components[key] for each in scores if key in each.components]:
+                means[key] = statistics.fmean(there)
         for outcome in scores:
             self._check_keys(outcome, keys)
         rewards = [
@@ -82,16 +92,6 @@ class SlimeReward(TrainerReward):
             for s, outcome in zip(given, scores, strict=True)
         ]
         return rewards if several else rewards[0]
-
-    async def _score_samples(self, samples: Sequence[Any]) -> list[Score[float]]:
-        rows = [_columns(sample) for sample in samples]
-        responses = [sample.response for sample in samples]
-        if len(samples) == 1:
-            refuse_comparing(
-                self.scorer, "Start with --group-rm and at least two samples a prompt."
-            )
-            return [await self.scorer.ascore(samples[0].prompt, responses[0], rows[0])]
-        return await self.scorer.ascore_rows([s.prompt for s in samples], responses, rows)
 
     def _check_keys(self, score: Score[float], keys: Sequence[str]) -> None:
         """ConfigError for a key that no score has had yet."""
@@ -104,11 +104,6 @@ class SlimeReward(TrainerReward):
             raise ConfigError(
                 f"--reward-key {unknown}: {self.scorer.name} gives {there}; name one of them."
             )
-
-    def _component_mean(self, scores: Sequence[Score[float]], key: str) -> float | None:
-        """The mean of a component over the outcomes that have it, for those that have not."""
-        there = [outcome.components[key] for outcome in scores if key in outcome.components]
-        return statistics.fmean(there) if there and self.scorer.on_error == "mean" else None
 
     def _reward_of(
         self,
@@ -161,15 +156,12 @@ def post_process(args: Any, samples: Sequence[Any]) -> tuple[list[float], list[f
     even = len(raw) == size * args.rollout_batch_size
     divide = estimator in _DIVIDED and bool(getattr(args, "grpo_std_normalization", False))
     done: list[float] = []
+    status = [fields_in(sample.metadata).get(STATUS, "scored") for sample in samples]
     # slime takes a batch whose groups are not all full as one group
     for start in range(0, len(raw), size if even else max(1, len(raw))):
         places = range(start, start + size) if even else range(len(raw))
-        done += _normalised([raw[i] if _has_score(samples[i]) else None for i in places], divide)
+        done += _normalised([raw[i] if status[i] == "scored" else None for i in places], divide)
     return raw, done
-
-
-def _has_score(sample: Any) -> bool:
-    return bool(fields_in(sample.metadata).get(STATUS, "scored") == "scored")
 
 
 def _normalised(group: list[float | None], divide: bool) -> list[float]:

@@ -127,17 +127,16 @@ def trl_rewards(
     judges = iter(judges_for(named, shared.pop("llm", None), shared.pop("base_url", None)))
     for entry in entries:
         if isinstance(entry, TrlReward):
-            scorers.append(entry.scorer)
-            logs.append(entry._logs)
-            taken[entry.__name__] += 1
-            continue
-        settings = {**shared, **next(judges), **entry}
-        logs.append(settings.pop("logs", True))
-        scorer = RowScorer(settings.pop("reward"), **settings)
+            scorer, log = entry.scorer, entry._logs
+        else:
+            settings = {**shared, **next(judges), **entry}
+            log = settings.pop("logs", True)
+            scorer = RowScorer(**settings)
         taken[scorer.name] += 1
-        if taken[scorer.name] > 1:
+        if taken[scorer.name] > 1 and isinstance(entry, dict):
             scorer.name = f"{scorer.name}_{taken[scorer.name]}"
         scorers.append(scorer)
+        logs.append(log)
     batches = _Batches(scorers, users=len(scorers))
     return [
         TrlReward(batches, at, logs=log)
@@ -229,46 +228,32 @@ class TrlReward:
             partial(self.ascored, prompts, completions, **columns),
         )
 
-    def scored(
-        self, /, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
-    ) -> Values:
-        """The same, waited for."""
-        while True:
-            batch, first = self._batches.claim(completions)
-            if first:
-                with _settling(batch):
-                    batch.set_result(self._batches.score(prompts, completions, columns))
-            with suppress(_GivenUp):
-                values = self._values(batch.result(), columns, first)
-                return self._shown(prompts, completions, values, columns)
-
     async def ascored(
         self, /, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
     ) -> Values:
-        """The same, awaited."""
+        """The same, awaited; `scored` waits for it."""
         while True:
             batch, first = self._batches.claim(completions)
             if first:
                 with _settling(batch):
                     batch.set_result(await self._batches.ascore(prompts, completions, columns))
             with suppress(_GivenUp):
-                values = self._values(await asyncio.wrap_future(batch), columns, first)
-                return self._shown(prompts, completions, values, columns)
+                driven = library_loop.is_driven()
+                found = batch.result() if driven else await asyncio.wrap_future(batch)
+                values = self._values(found, columns, first)
+                if self.seen_by is not None:
+                    self.seen_by(prompts, completions, values, columns)
+                return values
 
-    def _shown(self, prompts: Any, completions: Any, values: Values, columns: Any) -> Values:
-        if self.seen_by is not None:
-            self.seen_by(prompts, completions, values, columns)
-        return values
+    scored = library_loop.blocking(ascored, drives=True)
 
     def _values(self, batch: _ScoredBatch, helpers: Mapping[str, Any], first: bool) -> Values:
         scores, dropped = batch.scores[self._at], batch.dropped
         if self._logs and (first or self.component is None):
-            if callable(log_metric := helpers.get("log_metric")):
-                self._chart(scores, log_metric)
-                if first and len(batch.scores) > 1:
-                    log_metric("rewards/dropped", sum(dropped) / max(1, len(dropped)))
-            if callable(log_extra := helpers.get("log_extra")):
-                self._tabulate(scores, log_extra)
+            log_metric, log_extra = helpers.get("log_metric"), helpers.get("log_extra")
+            self._chart(scores, log_metric, log_extra)
+            if first and len(batch.scores) > 1 and callable(log_metric):
+                log_metric("rewards/dropped", sum(dropped) / max(1, len(dropped)))
         if self.component is not None:
             self._warn_if_missing(scores)
         return [
@@ -286,30 +271,24 @@ class TrlReward:
 
     # -- charts ------------------------------------------------------------------------------------
 
-    def _component_names(self, scores: list[Score[float]]) -> list[str]:
-        """Components to log; none where each has its own reward function, or where all processes
-        must log equal names.
-        """
-        if self.component is not None or not _names_may_differ():
-            return []
-        return list(dict.fromkeys(name for each in scores for name in each.components))
-
-    def _chart(self, scores: list[Score[float]], log_metric: Callable[[str, float], None]) -> None:
-        for status in ("unscored", "failed"):
-            share = sum(each.status == status for each in scores) / max(1, len(scores))
-            log_metric(f"rewards/{self.scorer.name}/{status}", share)
-        for part in self._component_names(scores):
-            values = [each.components[part] for each in scores if part in each.components]
-            log_metric(f"rewards/{self.scorer.name}/{part}", math.fsum(values) / len(values))
-
-    def _tabulate(
-        self, scores: list[Score[float]], log_extra: Callable[[str, list[Any]], None]
-    ) -> None:
-        name = self.scorer.name
-        log_extra(f"{name}/outcome", [each.code or each.status for each in scores])
-        log_extra(f"{name}/message", [each.reason for each in scores])
-        for part in self._component_names(scores):
-            log_extra(f"{name}/{part}", [each.components.get(part) for each in scores])
+    def _chart(self, scores: list[Score[float]], log_metric: Any, log_extra: Any) -> None:
+        name, parts = self.scorer.name, dict[str, list[float | None]]()
+        # none where each has its own function, or where all processes must log equal names
+        if self.component is None and _names_may_differ():
+            for part in dict.fromkeys(part for each in scores for part in each.components):
+                parts[part] = [each.components.get(part) for each in scores]
+        if callable(log_metric):
+            for status in ("unscored", "failed"):
+                share = sum(each.status == status for each in scores) / max(1, len(scores))
+                log_metric(f"rewards/{name}/{status}", share)
+            for part, values in parts.items():
+                there = [value for value in values if value is not None]
+                log_metric(f"rewards/{name}/{part}", math.fsum(there) / len(there))
+        if callable(log_extra):
+            log_extra(f"{name}/outcome", [each.code or each.status for each in scores])
+            log_extra(f"{name}/message", [each.reason for each in scores])
+            for part, values in parts.items():
+                log_extra(f"{name}/{part}", values)
 
     def _warn_if_missing(self, scores: list[Score[float]]) -> None:
         """Warn once when no score of a batch has the component, which may be misspelt."""
@@ -400,39 +379,22 @@ class _Batches:
                 self._open = [*self._open[-_KEPT:], (completions, batch, [1])]
             return batch, True
 
-    def score(
-        self, prompts: Sequence[Any], completions: Sequence[Any], columns: Mapping[str, Any]
-    ) -> _ScoredBatch:
-        """Score a batch with every scorer, at once where there are several."""
-        if len(self.scorers) > 1:
-            return library_loop.run(
-                self.ascore(prompts, completions, columns), "A reward function", "`ascored`"
-            )
-        rows = self._rows(completions, columns)
-        return self._with_dropped(
-            [self.scorers[0].score_rows(prompts, completions, rows, columns.get(_STATE))]
-        )
-
     async def ascore(
         self, prompts: Sequence[Any], completions: Sequence[Any], columns: Mapping[str, Any]
     ) -> _ScoredBatch:
-        """Awaitable twin of `score`."""
-        rows = self._rows(completions, columns)
-        going = (
-            scorer.ascore_rows(prompts, completions, rows, columns.get(_STATE))
-            for scorer in self.scorers
-        )
-        return self._with_dropped(await asyncio.gather(*going))
-
-    def _rows(self, completions: Sequence[Any], columns: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The columns by row, without TRL's other arguments."""
+        """Score a batch with every scorer, at once where there are several."""
+        n = len(completions)
         named = {column for scorer in self.scorers for column in scorer.columns.values()}
-        return rows_of(columns, len(completions), HELPERS - (named & {_ON_REQUEST}))
-
-    def _with_dropped(self, scores: list[list[Score[float]]]) -> _ScoredBatch:
-        n = len(scores[0])
-        if len(scores) == 1:
-            return _ScoredBatch(scores, [False] * n)
+        rows = rows_of(columns, n, HELPERS - (named & {_ON_REQUEST}))
+        asked = (prompts, completions, rows, columns.get(_STATE))
+        if len(self.scorers) == 1:
+            return _ScoredBatch([await self.scorers[0].ascore_rows(*asked)], [False] * n)
+        going = self._all(asked)
+        scores = (
+            library_loop.run(going, "A reward function", "`ascored`")
+            if library_loop.is_driven()
+            else await going
+        )
         dropped = [
             any(
                 outcomes[place].status == "failed" or outcomes[place].code in _UNREAD
@@ -442,6 +404,9 @@ class _Batches:
             for place in range(n)
         ]
         return _ScoredBatch(scores, dropped)
+
+    async def _all(self, asked: tuple[Any, ...]) -> list[list[Score[float]]]:
+        return await asyncio.gather(*(scorer.ascore_rows(*asked) for scorer in self.scorers))
 
 
 @lru_cache(maxsize=1)

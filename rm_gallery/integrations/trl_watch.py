@@ -115,15 +115,15 @@ class TrlWatch:
             name if names.count(name) == 1 else f"{name}_{place + 1}"
             for place, name in enumerate(names)
         ]
-        return [self._around(place, func) for place, func in enumerate(given)]
-
-    def _around(self, place: int, func: Any) -> Any:
-        if not isinstance(func, TrlReward):
-            return _WatchedFunction(self, place, func)
-        # it shows itself, since it is called plainly and awaited, as the trainer likes
-        made = copy.copy(func)
-        made.seen_by = partial(self.see, place)
-        return made
+        watched: list[Any] = []
+        for place, func in enumerate(given):
+            if isinstance(func, TrlReward):
+                # it shows itself, since it is called plainly and awaited, as the trainer likes
+                watched.append(copy.copy(func))
+                watched[-1].seen_by = partial(self.see, place)
+            else:
+                watched.append(_WatchedFunction(self, place, func))
+        return watched
 
     def see(
         self,
@@ -196,7 +196,7 @@ class TrlWatch:
             rows += rows_of(batch.columns, n, HELPERS)
             for place, name in enumerate(self._names):
                 values = batch.values.get(place, [None] * n)
-                parts[name] += [_plain_number(value) for value in values]
+                parts[name] += [None if value is None else float(value) for value in values]
         by_name = dict(zip(self._names, weights, strict=True))
         total = weighted_sum(parts, by_name, missing="zero")
         self.watch.weights = by_name
@@ -258,10 +258,6 @@ def _is_async(func: Any) -> bool:
         or inspect.iscoroutinefunction(getattr(func, "__dict__", {}).get("__call__"))
         or inspect.iscoroutinefunction(type(func).__call__)
     )
-
-
-def _plain_number(value: Any) -> float | None:
-    return None if value is None else float(value)
 
 
 def _nothing(*args: Any, **beside: Any) -> None:

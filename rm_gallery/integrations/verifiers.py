@@ -20,6 +20,7 @@ Nothing of verifiers is imported until `verifiers_rubric` is called.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from rm_gallery.core.data.conversation import split_rollout
@@ -152,13 +153,13 @@ class VerifiersReward(_Labelling):
         if trace is not None:
             asked, reply = _split_trace(trace)
             row = _task_row(task)
-            score = await self.scorer.ascore(asked, reply, row)
-            await self._show(reply, score, asked, row, ())
-            return self._record_in_trace(trace, score)
-        asked, reply = plain(prompt), plain(completion)
-        row = self._v0_row(columns, task, info, answer)
+        else:
+            asked, reply = plain(prompt), plain(completion)
+            row = self._v0_row(columns, task, info, answer)
         score = await self.scorer.ascore(asked, reply, row)
         await self._show(reply, score, asked, row, [state])
+        if trace is not None:
+            return self._record_in_trace(trace, score)
         return self._keep_in_state(state, score)
 
     def _record_in_trace(self, trace: Any, score: Score[float]) -> float:
@@ -307,20 +308,17 @@ def _dataset_row(state: Any) -> Any:
 
 
 def _label(states: Sequence[Any], missing: Exception) -> None:
-    """Label v0 rollouts as not to be used, but those that have an error already."""
+    """Label v0 rollouts as not to be used, but those that have an error already, with verifiers' own
+    kind of error, which its callers look for.
+    """
+    error = missing
+    with suppress(ImportError):
+        from verifiers import Error
+
+        error = Error(str(missing))
     for state in states:
         if isinstance(state, dict) and state.get("error") is None:
-            state["error"] = _labelling_error(missing)
-
-
-def _labelling_error(missing: Exception) -> Exception:
-    """The error that labels a v0 rollout: verifiers' own kind, which its callers look for."""
-    try:
-        from verifiers import Error
-    except ImportError:
-        return missing
-    made: Exception = Error(str(missing))
-    return made
+            state["error"] = error
 
 
 def _task_row(task: Any) -> dict[str, Any]:

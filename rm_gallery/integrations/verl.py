@@ -33,7 +33,6 @@ from rm_gallery.integrations.causes import OnError
 from rm_gallery.integrations.scoring import (
     Conversation,
     TrainerReward,
-    blocking_twin,
     picked,
     refuse_comparing,
 )
@@ -123,7 +122,7 @@ class VerlReward(TrainerReward):
         await self._show(solution_str, score, asked, row)
         return self._reward_dict(score)
 
-    compute_score_sync = blocking_twin(compute_score, "compute_score_sync")
+    compute_score_sync = library_loop.blocking(compute_score, "compute_score_sync", drives=True)
     """For the `remote` reward manager, which takes no async function."""
 
     async def _show(self, text: str, score: Score[float], asked: Conversation, row: Any) -> None:

@@ -28,7 +28,7 @@ from rm_gallery.core.stats import Bools, Floats, Integers, np
 from rm_gallery.core.stats.falling import FallTest
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, logger
 from rm_gallery.core.utils.models import check_known
-from rm_gallery.integrations.scoring import RowScorer, blocking_twin, refuse_comparing
+from rm_gallery.integrations.scoring import RowScorer, refuse_comparing
 from rm_gallery.train.signals import (
     LEAST_GROUPS,
     Shift,
@@ -268,7 +268,7 @@ class LiveWatch:
             row |= {"asked": float(len(chosen)), "answered": float(sum(known))}
         return self._look(step, row, kept, means)
 
-    step = blocking_twin(astep, "step")
+    step = library_loop.blocking(astep, drives=True)
 
     async def anote(
         self,
@@ -308,7 +308,7 @@ class LiveWatch:
             rows=rows,
         )
 
-    note = blocking_twin(anote, "note")
+    note = library_loop.blocking(anote, drives=True)
 
     @property
     def stopped(self) -> TrainingFinding | None:

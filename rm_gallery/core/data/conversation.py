@@ -46,14 +46,8 @@ class MappingRecord(BaseModel):
     def __getitem__(self, name: str) -> Any:
         return self._fields()[name]
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._fields()
-
     def __len__(self) -> int:
         return len(self._fields())
-
-    def __bool__(self) -> bool:
-        return True
 
     def __iter__(self) -> Iterator[str]:  # type: ignore[override]  # as a mapping does, so that dict(record) works
         return iter(self._fields())
@@ -244,7 +238,7 @@ def sample_of_messages(
     Raises:
         DataError: a message does not fit; it is named by its position.
     """
-    turns, begins, prompt = _divided(messages, original_messages)
+    turns, begins, prompt = divided(messages, original_messages)
     metadata = _metadata(row, ground_truth, tools)
     if prompt is not None:
         metadata["original_messages"] = prompt
@@ -358,18 +352,18 @@ def _completion_begins(turns: list[dict[str, Any]]) -> int:
     return begins
 
 
-def chat_messages(messages: Any, what: str = "messages") -> list[ChatMessage]:
+def chat_messages(messages: Any) -> list[ChatMessage]:
     """Messages of any make as the `ChatMessage`s that a sample's input holds; errors as in
     `message_dicts`.
     """
-    return [_chat(turn, f"{what}[{at}]") for at, turn in enumerate(message_dicts(messages, what))]
+    return [_chat(turn, f"messages[{at}]") for at, turn in enumerate(message_dicts(messages))]
 
 
 def split_turns(
     messages: Any, original_messages: Any = None
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """A conversation as prompt and completion, divided where `sample_of_messages` divides it."""
-    turns, begins, _ = _divided(messages, original_messages)
+    turns, begins, _ = divided(messages, original_messages)
     return turns[:begins], turns[begins:]
 
 
@@ -389,7 +383,7 @@ def split_rollout(
     return turns[:begins], turns[begins:]
 
 
-def _divided(
+def divided(
     messages: Any, original: Any
 ) -> tuple[list[dict[str, Any]], int, list[dict[str, Any]] | None]:
     """The turns, the begin of the completion, and the given prompt if the conversation does not begin

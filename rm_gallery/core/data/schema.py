@@ -94,7 +94,8 @@ class Reward(BaseModel):
         return bool(self.details)
 
     def _repr_html_(self) -> str:
-        return reward_html(self)
+        head = f"<p>score {cell(self.score) or 'none'}</p>"
+        return head + table(("", "score", "reason"), _said(self))
 
 
 REFERENCE_KEYS = ("reference", "ground_truth")
@@ -290,7 +291,20 @@ class DataSample(BaseModel):
         return self.input[-1].text if self.input else ""
 
     def _repr_html_(self) -> str:
-        return sample_html(self)
+        spoken = "".join(
+            f"<p><b>{cell(turn.role.value)}</b> {cell(turn.text)}</p>" for turn in self.input
+        )
+        rows = []
+        for place, output in enumerate(self.output, 1):
+            answer, reward = output.answer, output.answer.reward
+            label = ", ".join(f"{name}: {value}" for name, value in (answer.label or {}).items())
+            said = "\n".join(
+                f"{name} {cell(score)}" + (f": {reason}" if reason else "")
+                for name, score, reason in _said(reward)
+            )
+            rows.append((place, answer.text, label, reward.score, said))
+        answers = table(("", "answer", "label", "score", "reason"), rows)
+        return f"<p><code>{cell(self.sample_id)}</code></p>{spoken}{answers}"
 
 
 class TableSample(DataSample):
@@ -388,7 +402,15 @@ class BaseDataSet(BaseModel):
         return iter(self.datasamples)
 
     def _repr_html_(self) -> str:
-        return dataset_html(self)
+        rows: list[tuple[object, ...]] = []
+        for sample in self.datasamples[:_MOST_ROWS]:
+            answers = [output.answer for output in sample.output]
+            first = (answers[0].text, answers[0].reward.score) if answers else (None, None)
+            rows.append((sample.sample_id, sample.query_text(), len(answers), *first))
+        more = len(self.datasamples) - len(rows)
+        tail = f"<p>… and {more:,} more</p>" if more > 0 else ""
+        head = f"<p><b>{cell(self.name)}</b>: {len(self.datasamples):,} samples</p>"
+        return head + table(("id", "prompt", "answers", "first answer", "score"), rows) + tail
 
 
 _LONGEST = 600
@@ -419,56 +441,10 @@ def table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def sample_html(sample: DataSample) -> str:
-    """The conversation, and every answer with its label, score and reasons."""
-    spoken = "".join(
-        f"<p><b>{cell(turn.role.value)}</b> {cell(turn.text)}</p>" for turn in sample.input
-    )
-    rows = []
-    for place, output in enumerate(sample.output, 1):
-        label = ", ".join(f"{name}: {value}" for name, value in (output.answer.label or {}).items())
-        reward = output.answer.reward
-        rows.append((place, output.answer.text, label, reward.score, scores_and_reasons(reward)))
-    return f"<p><code>{cell(sample.sample_id)}</code></p>{spoken}{table(('', 'answer', 'label', 'score', 'reason'), rows)}"
-
-
-def reward_html(reward: Reward) -> str:
-    """The score, each dimension with its reason, and why there is no score."""
-    head = f"<p>score {cell(reward.score) or 'none'}</p>"
-    return head + table(("", "score", "reason"), _said(reward))
-
-
-def scores_and_reasons(reward: Reward) -> str:
-    """The scores and reasons of a reward, and the issues that left it without a score, a line each."""
-    return "\n".join(
-        f"{name} {cell(score)}" + (f": {reason}" if reason else "")
-        for name, score, reason in _said(reward)
-    )
-
-
 def _said(reward: Reward) -> list[tuple[str, float | str, str | None]]:
     """Name, score (or status) and reason of each dimension, then of each issue."""
     issues = [(i.name, i.status, f"{i.reason} {i.message}".rstrip()) for i in reward.issues]
     return [*((d.name, d.score, d.reason) for d in reward.details), *issues]
-
-
-def dataset_html(dataset: BaseDataSet) -> str:
-    """Name, number of samples and the first of them."""
-    rows = [
-        (sample.sample_id, sample.query_text(), len(sample.output), *_first_answer(sample))
-        for sample in dataset.datasamples[:_MOST_ROWS]
-    ]
-    more = len(dataset.datasamples) - len(rows)
-    tail = f"<p>… and {more:,} more</p>" if more > 0 else ""
-    head = f"<p><b>{cell(dataset.name)}</b>: {len(dataset.datasamples):,} samples</p>"
-    return head + table(("id", "prompt", "answers", "first answer", "score"), rows) + tail
-
-
-def _first_answer(sample: DataSample) -> tuple[str | None, float | None]:
-    if not sample.output:
-        return None, None
-    answer = sample.output[0].answer
-    return answer.text, answer.reward.score
 
 
 RECORD_FIELDS = (
@@ -542,22 +518,18 @@ def _parsed(value: Any) -> Any:
 
 def _fault(value: Any, path: str) -> str | None:
     """The place of a value that JSON cannot hold, and why; None without one."""
+    why = ""
     if isinstance(value, str):
-        return (
-            None
-            if value.isascii() or is_unicode(value)
-            else f"{path}: half a surrogate pair is no valid Unicode text"
-        )
-    if value is None or isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return None if _LOWEST <= value <= _HIGHEST else f"{path}: an integer beyond 64 bits"
-    if isinstance(value, float):
-        return None if math.isfinite(value) else f"{path}: {value} is no JSON number"
-    if isinstance(value, list):
+        if not (value.isascii() or is_unicode(value)):
+            why = "half a surrogate pair is no valid Unicode text"
+    elif isinstance(value, int):
+        why = "" if _LOWEST <= value <= _HIGHEST else "an integer beyond 64 bits"
+    elif isinstance(value, float):
+        why = "" if math.isfinite(value) else f"{value} is no JSON number"
+    elif isinstance(value, list):
         places = ((f"{path}[{at}]", item) for at, item in enumerate(value))
         return next((fault for at, item in places if (fault := _fault(item, at))), None)
-    if isinstance(value, dict):
+    elif isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
                 return f"{path}: a key of type {type(key).__name__}"
@@ -565,8 +537,9 @@ def _fault(value: Any, path: str) -> str | None:
                 return fault
             if not is_unicode(key):
                 return f"{path}: a key with half a surrogate pair"
-        return None
-    return f"{path}: a value of type {type(value).__name__}"
+    elif value is not None:
+        why = f"a value of type {type(value).__name__}"
+    return f"{path}: {why}" if why else None
 
 
 _FOOTER_KEY = b"rm_gallery.dataset"

@@ -232,20 +232,23 @@ def run(
         raise
 
 
-def blocking(twin: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """The blocking twin of an async method that begins with `a`, also of one that a subclass puts
-    in its place; with and without a running event loop, and refused on the library's own.
+def blocking(
+    twin: Callable[P, Coroutine[Any, Any, T]], door: str = "", *, drives: bool = False
+) -> Callable[P, T]:
+    """The blocking twin of an async method, also of one that a subclass puts in its place; with and
+    without a running event loop. It is called `door`, else as the method without its first `a`.
 
-    Runs have a blocking way of their own: rows are drawn on the caller's thread, where they may
-    wait, and Ctrl-C leaves time to the calls that are paid for.
+    It waits for the library's loop, and is refused there. One that `drives` leaves both to the runs
+    within: rows are drawn on the caller's thread, where they may wait, and Ctrl-C leaves time to
+    the calls that are paid for.
     """
     name = twin.__name__
-    door = name.removeprefix("a")
+    door = door or name.removeprefix("a")
 
     @wraps(twin)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-        refuse_blocking(door, name)
-        return run(getattr(args[0], name)(*args[1:], **kwargs))
+        coroutine = getattr(args[0], name)(*args[1:], **kwargs)
+        return drive(coroutine) if drives else run(coroutine, door, name)
 
     call.__name__, call.__qualname__ = door, twin.__qualname__.replace(name, door)
     call.__doc__ = f"Blocking twin of `{name}`; works with and without a running event loop."

@@ -144,9 +144,10 @@ class DataLoader(ABC):
         self.report = LoadReport()
         """About the latest pass; complete when its last sample is out."""
 
-    @abstractmethod
     def check(self, config: Mapping[str, Any]) -> None:
-        """ConfigError for a config that does not fit, before anything is read."""
+        """ConfigError for unknown keys and values that do not fit, before anything is read."""
+        check_keys(config, {*self.own_keys, *COMMON_KEYS}, self.strategy)
+        check_values(config, self.own_keys)
 
     @abstractmethod
     def sources(self) -> list[RowSource]:
@@ -319,11 +320,6 @@ class HuggingFaceDataLoader(DataLoader):
         ),
         "streaming": (lambda given: isinstance(given, bool), "be true or false,"),
     }
-
-    def check(self, config: Mapping[str, Any]) -> None:
-        """ConfigError for unknown keys and values of the wrong type."""
-        check_keys(config, {*self.own_keys, *COMMON_KEYS}, self.strategy)
-        check_values(config, self.own_keys)
 
     def sources(self) -> list[RowSource]:
         """The wanted split, of `path` and then of each of `parts`; with the split `*` all of them.

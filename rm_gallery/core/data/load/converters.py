@@ -343,9 +343,9 @@ class DataConverterRegistry:
         """A converter for the format; ConfigError with the nearest names when it is unknown."""
         converter = cls._registered.get(name)
         if converter is None:
-            converter = importlib.import_module(BENCHMARKS).find_benchmark(
-                name
-            ) or _from_entry_point(name)
+            converter = importlib.import_module(BENCHMARKS).find_benchmark(name)
+        if converter is None and (target := entries("converters").get(name)) is not None:
+            converter = _checked_converter(name, imported(target, f"converter '{name}'"))
         if converter is None:
             raise ConfigError(f"unknown data source '{name}'; {nearest(name, cls.list_sources())}")
         return converter()
@@ -355,13 +355,6 @@ class DataConverterRegistry:
         """All known names, sorted."""
         benchmarks = importlib.import_module(BENCHMARKS).benchmarks()
         return sorted({*cls._registered, *benchmarks, *entries("converters")})
-
-
-def _from_entry_point(name: str) -> type[DataConverter] | None:
-    target = entries("converters").get(name)
-    if target is None:
-        return None
-    return _checked_converter(name, imported(target, f"converter '{name}'"))
 
 
 def _checked_converter(name: str, converter: Any) -> type[DataConverter]:
@@ -442,11 +435,14 @@ class GenericConverter(DataConverter):
             except DataError as error:
                 raise DataError(f"{where}: {error}") from error
         used: set[str] = {"task_category", "source", "metadata"}
-        body = (
-            self._from_messages(row, where, used)
-            if row.get("messages") is not None
-            else self._prompted(row, where, used)
-        )
+        if row.get("messages") is not None:
+            used.add("messages")
+            spoken = turns(json_cell(row["messages"]), "messages", where)
+        else:
+            spoken = self._prompt(row, where, used)
+        body = {"input": spoken, "output": self._outputs(row, where, used)}
+        if "messages" in used and not body["output"]:
+            body = conversation(spoken)
         id_column = _first_column(row, ID_COLUMNS)
         used.add(id_column or "")
         rest = {
@@ -466,13 +462,7 @@ class GenericConverter(DataConverter):
             }
         )
 
-    def _from_messages(self, row: dict[str, Any], where: RowRef, used: set[str]) -> dict[str, Any]:
-        used.add("messages")
-        spoken = turns(json_cell(row["messages"]), "messages", where)
-        answers = self._outputs(row, where, used)
-        return {"input": spoken, "output": answers} if answers else conversation(spoken)
-
-    def _prompted(self, row: dict[str, Any], where: RowRef, used: set[str]) -> dict[str, Any]:
+    def _prompt(self, row: dict[str, Any], where: RowRef, used: set[str]) -> list[dict[str, Any]]:
         column = _first_column(row, PROMPT_COLUMNS)
         if column is None:
             empty = next((name for name in PROMPT_COLUMNS if name in row), None)
@@ -492,21 +482,19 @@ class GenericConverter(DataConverter):
                 raise wrong(where, system, "text", row[system])
             used.add(system)
             spoken = [{"role": "system", "content": row[system]}, *spoken]
-        return {"input": spoken, "output": self._outputs(row, where, used)}
+        return spoken
 
     def _outputs(self, row: dict[str, Any], where: RowRef, used: set[str]) -> list[dict[str, Any]]:
         sides = ("chosen", "rejected")
         if any(row.get(side) is not None for side in sides):
             used.update(sides)
             return preference_outputs(*(_one_or_more(row, side, where) for side in sides))
-        several = next((name for name in RESPONSES_COLUMNS if _is_list(row.get(name), where)), None)
-        if several:
-            used.add(several)
-            return [output(item) for item in text_list(row, several, where)]
-        column = next(
-            (name for name in RESPONSE_COLUMNS if row.get(name) is not None and name not in used),
-            None,
-        )
+        for several in RESPONSES_COLUMNS:
+            cell = row.get(several)
+            if isinstance(json_cell(cell) if where.untyped else cell, list):
+                used.add(several)
+                return [output(item) for item in text_list(row, several, where)]
+        column = _first_column(row, RESPONSE_COLUMNS)
         if column is None:
             return []
         used.add(column)
@@ -518,10 +506,6 @@ def _first_column(row: dict[str, Any], names: tuple[str, ...]) -> str | None:
         if row.get(name) is not None:
             return name
     return None
-
-
-def _is_list(value: Any, where: RowRef) -> bool:
-    return isinstance(json_cell(value) if where.untyped else value, list)
 
 
 def _one_or_more(row: dict[str, Any], column: str, where: RowRef) -> list[str]:

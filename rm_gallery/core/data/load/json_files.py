@@ -11,6 +11,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -46,7 +47,7 @@ def tool_rows(document: Any) -> tuple[str, list[Row]] | None:
         return "ATIF trajectory", [document]
     results = document.get("results")
     inner = fields_in(results).get("results", results)
-    if isinstance(inner, list) and inner and all(_is_promptfoo(item) for item in inner):
+    if isinstance(inner, list) and inner and all(_PROMPTFOO <= fields_in(i).keys() for i in inner):
         return "promptfoo results", promptfoo_rows(inner)
     cases = next((document[key] for key in _DEEPEVAL if isinstance(document.get(key), list)), None)
     if cases and all(isinstance(case, dict) and "input" in case for case in cases):
@@ -54,6 +55,7 @@ def tool_rows(document: Any) -> tuple[str, list[Row]] | None:
     return None
 
 
+_PROMPTFOO = {"vars", "provider", "success"}
 _DEEPEVAL = ("testCases", "test_cases", "testResults", "test_results")
 
 
@@ -87,14 +89,11 @@ def harness_row(row: Mapping[str, Any]) -> Row:
         for key, value in row.items()
         if key not in _HARNESS and not key.endswith("_hash")
     }
-    fields = {
+    return {
+        **others,
         "id": row["doc_id"],
         "prompt": _first_prompt(row.get("arguments")),
         "answer": _as_text(reply),
-    }
-    return {
-        **others,
-        **fields,
         "reference": _as_text(row.get("target")),
         "filter": row.get("filter"),
     }
@@ -130,8 +129,13 @@ def inspect_row(sample: Mapping[str, Any]) -> Row:
         "answer": answer or None,
         "reference": target if isinstance(target, str) else _as_text(_innermost(target)),
     }
-    if _uses_tools(sample.get("messages")):
-        row["messages"] = sample["messages"]
+    messages = sample.get("messages")
+    # an agent's conversation, which prompt and answer alone would not tell
+    if isinstance(messages, list) and any(
+        isinstance(turn, dict) and (turn.get("role") == "tool" or turn.get("tool_calls"))
+        for turn in messages
+    ):
+        row["messages"] = messages
     if isinstance(sample.get("error"), dict):
         row["error"] = sample["error"].get("message")
     for name, score in (sample.get("scores") or {}).items():
@@ -139,14 +143,6 @@ def inspect_row(sample: Mapping[str, Any]) -> Row:
         if explanation := fields_in(score).get("explanation"):
             row[f"explanation.{name}"] = explanation
     return row
-
-
-def _uses_tools(messages: Any) -> bool:
-    """Whether a conversation is an agent's, which prompt and answer alone would not tell."""
-    return isinstance(messages, list) and any(
-        isinstance(turn, dict) and (turn.get("role") == "tool" or turn.get("tool_calls"))
-        for turn in messages
-    )
 
 
 def _conversation(given: Any) -> str | None:
@@ -169,10 +165,6 @@ def _message_text(message: Any) -> str | None:
     return content if isinstance(content, str) else None
 
 
-def _is_promptfoo(item: Any) -> bool:
-    return {"vars", "provider", "success"} <= fields_in(item).keys()
-
-
 def promptfoo_rows(results: Sequence[Mapping[str, Any]]) -> list[Row]:
     """One row per test: its variables, the prompt, and the answers.
 
@@ -187,33 +179,26 @@ def promptfoo_rows(results: Sequence[Mapping[str, Any]]) -> list[Row]:
         {_prompt(result) for test in tests.values() for result in test[:1]}
     ) < len({(place, _prompt(result)) for place, test in tests.items() for result in test})
     names = {_provider(result, several_prompts) for result in results}
-    return [
-        _promptfoo_row(name, test, several_prompts, len(names) > 1) for name, test in tests.items()
-    ]
-
-
-def _promptfoo_row(
-    name: str, test: Sequence[Mapping[str, Any]], several_prompts: bool, wide: bool
-) -> Row:
-    row: Row = {
-        **{f"vars.{key}": value for key, value in fields_in(test[0]["vars"]).items()},
-        "id": name,
-        "prompt": _prompt(test[0]),
-    }
-    for result in test:
-        column = _provider(result, several_prompts)
-        fields = {
-            "answer": _as_text((result.get("response") or {}).get("output")),
-            "score": result.get("score"),
-            "success": result.get("success"),
-            "reason": fields_in(result.get("gradingResult")).get("reason"),
-        }
-        if wide:
-            row[column] = fields.pop("answer")
-            row |= {f"{column}.{key}": value for key, value in fields.items()}
-        else:
-            row |= {"provider": column, **fields}
-    return row
+    rows: list[Row] = []
+    for name, test in tests.items():
+        variables = fields_in(test[0]["vars"])
+        row: Row = {f"vars.{key}": value for key, value in variables.items()}
+        row |= {"id": name, "prompt": _prompt(test[0])}
+        for result in test:
+            column = _provider(result, several_prompts)
+            fields = {
+                "answer": _as_text((result.get("response") or {}).get("output")),
+                "score": result.get("score"),
+                "success": result.get("success"),
+                "reason": fields_in(result.get("gradingResult")).get("reason"),
+            }
+            if len(names) > 1:
+                row[column] = fields.pop("answer")
+                row |= {f"{column}.{key}": value for key, value in fields.items()}
+            else:
+                row |= {"provider": column, **fields}
+        rows.append(row)
+    return rows
 
 
 def _prompt(result: Mapping[str, Any]) -> str | None:
@@ -351,7 +336,6 @@ class JsonLinesSource:
     def __init__(self, path: Path, part: str | None = None) -> None:
         self.path = path
         self.part = part
-        self._several: bool | None = None
 
     def count(self) -> int:
         """Number of lines that are not blank."""
@@ -373,8 +357,6 @@ class JsonLinesSource:
         return HARNESS if isinstance(first, dict) and is_harness_row(first) else "JSON lines"
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
-        if self._several is None:
-            self._several = self._has_filters()
         for number, line in self._numbered_texts():
             if not self._several or self._filter_of(number, line) in (self.part, None):
                 yield number, line
@@ -390,7 +372,8 @@ class JsonLinesSource:
         row = _parsed_line(line, RowRef("", number))
         return str(row.get("filter")) if isinstance(row, dict) and is_harness_row(row) else None
 
-    def _has_filters(self) -> bool:
+    @cached_property
+    def _several(self) -> bool:
         """Whether there are several filters; DataError if `part` names none of them."""
         lines = self._numbered_texts()
         first = next((self._filter_of(*line) for line in lines), None)
@@ -499,12 +482,11 @@ class JsonSource:
         if known is not None:
             self._tool, records = known
             return list(records)
-        lists = (value.get(key) for key in _RECORD_KEYS)
-        return next((each for each in lists if each and _are_objects(each)), [value])
-
-
-def _are_objects(records: Any) -> bool:
-    return isinstance(records, list) and all(isinstance(record, dict) for record in records)
+        for key in _RECORD_KEYS:
+            records = value.get(key)
+            if records and isinstance(records, list) and all(isinstance(r, dict) for r in records):
+                return records
+        return [value]
 
 
 def _parsed_line(line: bytes, where: RowRef) -> Row | DataError:

@@ -218,24 +218,17 @@ def plain(value: Any) -> Any:
 
     Goes through lists and dicts, whose keys become texts. An array of one element stays a list.
     """
-    kind = type(value)
-    if kind in _PLAIN:
+    if type(value) in _PLAIN:
         return value
-    if kind is dict:
+    if isinstance(value, Mapping):
         # speed: cells are texts and numbers, which one look passes
         return {
             str(key): item if type(item) in _PLAIN else plain(item) for key, item in value.items()
         }
-    if kind in (list, tuple):
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
         return [plain(item) for item in value]
-    if kind.__name__ in _NO_VALUE:
+    if type(value).__name__ in _NO_VALUE:
         return None
     if isinstance(value, datetime):
         return value.to_pydatetime() if hasattr(value, "to_pydatetime") else value
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
-        return [plain(item) for item in value]
-    return value
+    return plain(value.tolist()) if hasattr(value, "tolist") else value

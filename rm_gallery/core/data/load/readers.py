@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -80,7 +80,6 @@ class ParquetSource:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._whole_columns: frozenset[str] | None = None
 
     def count(self) -> int:
         """Number of rows, from the footer."""
@@ -94,7 +93,6 @@ class ParquetSource:
         name, start = str(self.path), 0
         room = Unpacking(self.path, COLUMNAR)
         with self._open_parquet() as file:
-            whole = self._whole_float_columns(file)
             for group in range(file.num_row_groups):
                 end = start + file.metadata.row_group(group).num_rows
                 if keep is None or bisect_left(keep, start) < bisect_left(keep, end):
@@ -103,7 +101,9 @@ class ParquetSource:
                         batch_size=_BATCH_ROWS, row_groups=[group], use_threads=False
                     )
                     try:
-                        yield from _placed_rows(batches, start, keep, name, room, whole)
+                        yield from _placed_rows(
+                            batches, start, keep, name, room, self._whole_columns
+                        )
                     except (pa.ArrowException, OSError) as error:
                         raise DataError(
                             f"{name}: row group {group + 1} cannot be read: {error}"
@@ -112,23 +112,24 @@ class ParquetSource:
                     pa.default_memory_pool().release_unused()
                 start = end
 
-    def _whole_float_columns(self, file: Any) -> frozenset[str]:
+    @cached_property
+    def _whole_columns(self) -> frozenset[str]:
         """Integer columns that pandas made floats because of a gap; read once."""
-        if self._whole_columns is None:
-            import pyarrow as pa
+        import pyarrow as pa
 
+        with self._open_parquet() as file:
+            there = file.schema_arrow.names
             columns = (file.schema_arrow.pandas_metadata or {}).get("columns", ())
-            names = [
+            floats = [
                 column["name"]
                 for column in columns
-                if str(column.get("numpy_type", "")).startswith("float")
+                if str(column.get("numpy_type", "")).startswith("float") and column["name"] in there
             ]
             try:
-                self._whole_columns = frozenset(
+                return frozenset(
                     name
-                    for name in names
-                    if name in file.schema_arrow.names
-                    and whole_with_gap(
+                    for name in floats
+                    if whole_with_gap(
                         value
                         for batch in file.iter_batches(columns=[name], use_threads=False)
                         for value in batch[0].to_numpy(False)
@@ -136,8 +137,7 @@ class ParquetSource:
                 )
             except (pa.ArrowException, OSError):
                 # reading the rows names the unreadable row group
-                self._whole_columns = frozenset()
-        return self._whole_columns
+                return frozenset()
 
     def understood(self) -> str:
         """The format."""
@@ -322,15 +322,13 @@ def _xlsx_source(path: Path, reading: ReadOptions) -> XlsxSource:
     return XlsxSource(path, reading.sheet, reading.header_row)
 
 
-def _json_lines_source(path: Path, reading: ReadOptions) -> JsonLinesSource:
-    return JsonLinesSource(path, reading.sheet)
-
-
 READERS: dict[str, Callable[[Path, ReadOptions], RowSource]] = {
     **dict.fromkeys((".parquet", ".pq"), lambda path, reading: ParquetSource(path)),
     **dict.fromkeys((".arrow", ".feather"), lambda path, reading: ArrowSource(path)),
     ".json": lambda path, reading: JsonSource(path, reading.records_key),
-    **dict.fromkeys((".jsonl", ".ndjson"), _json_lines_source),
+    **dict.fromkeys(
+        (".jsonl", ".ndjson"), lambda path, reading: JsonLinesSource(path, reading.sheet)
+    ),
     **dict.fromkeys((".csv", ".tsv"), _csv_source),
     ".xlsx": _xlsx_source,
     ".eval": lambda path, reading: InspectSource(path),
@@ -359,11 +357,7 @@ class ListSource:
         for position in range(len(self.records)) if keep is None else keep:
             record, where = self.records[position], RowRef(SOURCE_NAME, position + 1)
             if isinstance(record, Mapping):
-                row = plain(dict(record))
-                for name, value in row.items():
-                    if isinstance(value, float):
-                        row[name] = number(value)
-                yield where, row
+                yield where, {name: number(value) for name, value in plain(record).items()}
             else:
                 why = f"{where}: expected a dict with named columns, found {shown(record)}"
                 yield where, DataError(why)
@@ -385,7 +379,11 @@ class FrameSource:
         self.names = [str(name) for name in frame.columns]
         if len(set(self.names)) != len(self.names):
             raise DataError(f"{SOURCE_NAME}: the frame names a column twice: {listed(self.names)}")
-        self._cells: list[Restore] | None = None
+
+    @cached_property
+    def _cells(self) -> list[Restore]:
+        """The reader of each column: by whole columns, whichever rows are kept."""
+        return [_cell_reader(self.frame.iloc[:, place]) for place in range(len(self.names))]
 
     def count(self) -> int:
         """Number of rows."""
@@ -393,10 +391,6 @@ class FrameSource:
 
     def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
         """Rows in order, with plain Python values."""
-        if self._cells is None:  # by whole columns, whichever rows are kept
-            self._cells = [
-                _cell_reader(self.frame.iloc[:, place]) for place in range(len(self.names))
-            ]
         frame = self.frame if keep is None else self.frame.iloc[list(keep)]
         positions = range(len(frame)) if keep is None else keep
         for position, values in zip(

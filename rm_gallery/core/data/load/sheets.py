@@ -40,9 +40,7 @@ _MARKS = (
 WIDE = frozenset({"utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"})
 """Encodings in which a line does not end with the byte of a line feed."""
 _HEAD, _CHUNK, _ENOUGH = 4096, 1 << 20, 1 << 18
-_WESTERN = frozenset(
-    "äöüÄÖÜßéèêëáàâãåçíìîïñóòôõøúùûýæœÉÈÊËÁÀÂÃÅÇÍÌÎÏÑÓÒÔÕØÚÙÛÆŒšžŠŽ¿¡«»‹›„“”‚‘’–—…•·°§€£¥©®™´µ×²³½¼¾±¹ºª\xa0¦¬¨"
-)
+_WESTERN = "äöüÄÖÜßéèêëáàâãåçíìîïñóòôõøúùûýæœÉÈÊËÁÀÂÃÅÇÍÌÎÏÑÓÒÔÕØÚÙÛÆŒšžŠŽ¿¡«»‹›„“”‚‘’–—…•·°§€£¥©®™´µ×²³½¼¾±¹ºª\xa0¦¬¨"
 _SIGN_IN_WORD = re.compile(r"(?<=[^\W\d_])[¿¡³¹²¼½¾±×»«¦¬º£](?=[^\W\d_])")
 _KOREAN_TELLS = 20
 """Characters needed to distinguish Korean from Chinese: their bytes overlap."""
@@ -121,12 +119,9 @@ def _beyond_ascii(sample: bytes, encoding: str) -> str:
         return ""
 
 
-def _share_of(text: str, belongs: Callable[[str], bool]) -> float:
-    return sum(map(belongs, text)) / max(1, len(text))
-
-
-def _share_between(text: str, first: str, last: str) -> float:
-    return _share_of(text, lambda character: first <= character <= last)
+def _share(text: str, characters: str) -> float:
+    """How much of a text is of these characters, given as regular expressions give a class."""
+    return len(re.findall(f"[{characters}]", text)) / max(1, len(text))
 
 
 def _is_chinese(text: str, _: bytes) -> bool:
@@ -138,23 +133,17 @@ def _is_chinese(text: str, _: bytes) -> bool:
 
 def _is_western(text: str, sample: bytes) -> bool:
     letters = len(re.findall(b"[A-Za-z]", sample))
-    if (
-        not text
-        or _share_of(text, _WESTERN.__contains__) < 0.95
-        or len(text) >= 0.5 * (letters + len(text))
-    ):
+    if not text or _share(text, _WESTERN) < 0.95 or len(text) >= 0.5 * (letters + len(text)):
         return False
     # letters of central Europe look like signs in the middle of words
     return len(_SIGN_IN_WORD.findall(sample.decode("cp1252"))) <= 0.1 * len(text)
 
 
-_KANA, _HALF_WIDTH_KANA, _HANGUL = ("぀", "ヿ"), ("｡", "ﾟ"), ("가", "힣")
+_KANA, _HALF_WIDTH_KANA, _HANGUL = "぀-ヿ", "｡-ﾟ", "가-힣"
 _CANDIDATES: dict[str, Callable[[str, bytes], bool]] = {
-    "cp932": lambda text, _: (
-        _share_between(text, *_KANA) >= 0.2 and _share_between(text, *_HALF_WIDTH_KANA) < 0.1
-    ),
-    "euc_jp": lambda text, _: _share_between(text, *_KANA) >= 0.2,
-    "cp949": lambda text, _: len(text) >= _KOREAN_TELLS and _share_between(text, *_HANGUL) > 0.9,
+    "cp932": lambda text, _: _share(text, _KANA) >= 0.2 and _share(text, _HALF_WIDTH_KANA) < 0.1,
+    "euc_jp": lambda text, _: _share(text, _KANA) >= 0.2,
+    "cp949": lambda text, _: len(text) >= _KOREAN_TELLS and _share(text, _HANGUL) > 0.9,
     "gb18030": _is_chinese,
     "cp1252": _is_western,
 }
@@ -206,7 +195,7 @@ class CsvSource(_SheetSource):
         lines: list[str] = []
 
         def noted() -> Iterator[str]:
-            for line in self._decoded(None):
+            for line in self._decoded({}, "surrogateescape"):
                 lines.append(line)
                 yield line
 
@@ -243,7 +232,7 @@ class CsvSource(_SheetSource):
         header: list[str] = []
         for number, is_header, values in self._parsed(self._decoded(undecodable)):
             where = RowRef(str(self.path), number, "line", untyped=True)
-            fault = undecodable.pop(min(undecodable)) if undecodable else None
+            fault = next(iter(undecodable.values()), None)
             undecodable.clear()
             if is_header:
                 if fault is not None:
@@ -273,7 +262,7 @@ class CsvSource(_SheetSource):
             headed = headed or is_header
             yield number, is_header, values
 
-    def _decoded(self, undecodable: dict[int, DataError] | None) -> Iterator[str]:
+    def _decoded(self, undecodable: dict[int, DataError], errors: str = "replace") -> Iterator[str]:
         encoding = self.encoding
         if encoding in WIDE:
             yield from self._wide(encoding)
@@ -284,16 +273,13 @@ class CsvSource(_SheetSource):
             try:
                 yield line.decode(encoding)
             except UnicodeDecodeError as error:
-                if undecodable is None:
-                    yield line.decode(encoding, "surrogateescape")
-                    continue
                 where = RowRef(str(self.path), number, "line")
                 name = encoding.upper() if encoding == "utf-8" else encoding
                 undecodable[number] = DataError(
                     f"{where}: not {name} at byte {error.start + 1}; save the file as UTF-8, or "
                     f"name its encoding"
                 )
-                yield line.decode(encoding, "replace")
+                yield line.decode(encoding, errors)
 
     def _wide(self, encoding: str) -> Iterator[str]:
         try:
