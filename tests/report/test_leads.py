@@ -281,17 +281,14 @@ class Tie(BasePairWiseReward):
 
 @pytest.mark.parametrize("reward", [Always(), Tie()], ids=lambda reward: reward.name)
 def test_a_trust_card_names_a_constant_reward(reward: BaseReward) -> None:
-    card = prepare(reward, probes=["quality", "position"], limit=4).run(progress=False)
+    card = prepare(reward, probes=["quality", "position"], limit=4).run()
     assert (
         "tells none of these answers apart" in card.constant
         and card.to_dict()["constant"] == card.constant
     )
     for text in (str(card), card.markdown(), card.html()):
         assert card.constant in html.unescape(text)
-    assert (
-        "constant"
-        not in prepare(Length(), probes=["quality"], limit=4).run(progress=False).to_dict()
-    )
+    assert "constant" not in prepare(Length(), probes=["quality"], limit=4).run().to_dict()
 
 
 def test_an_unfinished_run_names_a_constant_reward(tmp_path: Path) -> None:

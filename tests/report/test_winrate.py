@@ -236,7 +236,7 @@ def a_mostly(call: JudgeCall) -> Answer:
 def test_a_settled_comparison_saves_calls(tmp_path: Path) -> None:
     draw = random.Random(5)
     data = rows(*[("good", "bad") if draw.random() < 0.8 else ("bad", "good") for _ in range(400)])
-    with JudgeServer(a_mostly, latency=0.002, in_process=True) as server:
+    with JudgeServer(a_mostly, latency=0.03, in_process=True) as server:
         judge = OpenaiLLM(model="judge-1", base_url=server.base_url, api_key="none")
         reward = RewardRegistry.create("base_helpfulness_pairwise", llm=judge)
         options: Any = {
