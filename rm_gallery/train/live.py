@@ -235,7 +235,7 @@ class LiveWatch:
             (_ends(texts[at]), number_or_none(given[at]))
             for at in self._order(f"{step}/texts", keys, numbers)[:_TEXTS]
         ]
-        means = np.zeros(0)
+        means: Floats = np.zeros(0)
         if self.held_out is not None and self._test is not None:
             size = min(n, int(self.share * n + _unit(f"{self.seed}/{step}/size")))
             chosen = sorted(self._order(f"{step}/held-out", keys, numbers)[:size])

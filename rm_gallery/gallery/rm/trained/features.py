@@ -66,7 +66,8 @@ def hashed_features(tokens: list[str]) -> NDArray[np.int64]:
     places ^= places >> np.uint64(31)
     places *= _FINAL
     places >>= np.uint64(64 - HASH_BITS)
-    return np.unique(places).astype(np.int64)
+    bits: NDArray[np.int64] = np.unique(places).astype(np.int64)
+    return bits
 
 
 def sentences(tokens: list[str]) -> tuple[list[int], list[bool]]:
