@@ -81,6 +81,7 @@ def preference_rows(
     rows = TrainingRows()
     built, run = _reward_and_options(reward, building)
     for sample, answers, why in _scored_answers(samples, built, run):
+        given = len(rows)
         ranked = _labelled(answers) if built is None else _ranked(answers, pairs, gap)
         for better, worse in ranked:
             row = {
@@ -94,7 +95,7 @@ def preference_rows(
             if margin and better.score is not None and worse.score is not None:
                 row["margin"] = better.score - worse.score
             rows.append(row)
-        if not ranked or why == "same text":
+        if len(rows) == given:
             rows.left_out[
                 why or ("no preference label" if reward is None else "no difference")
             ] += 1

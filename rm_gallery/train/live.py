@@ -222,7 +222,7 @@ class LiveWatch:
             return []
         groups = prompts if groups is None else groups
         numbers = np.arange(n) if groups is None else group_numbers(groups, n)
-        named = groups is not None and not isinstance(groups, int)
+        named = groups is not None and hasattr(groups, "__len__")
         texts = [_written(completion) for completion in completions]
         keys = [
             f"{name}/{text}"

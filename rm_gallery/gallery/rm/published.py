@@ -333,7 +333,8 @@ def _number_in_range(value: Any, bounds: Bounds) -> float:
         or (low is not None and number < low)
         or (high is not None and number > high)
     ):
-        raise ParseError(f"The verdict is {number:g}; it lies between {low:g} and {high:g}.")
+        least, most = ("any number" if end is None else f"{end:g}" for end in bounds)
+        raise ParseError(f"The verdict is {number:g}; it lies between {least} and {most}.")
     return number
 
 
