@@ -128,7 +128,7 @@ class Probe(ABC):
         finding = Finding(self.name, name, what, unit, **known)
         return finding.held_to(limit) if limit and "value" in known else finding
 
-    def _mean(
+    def _mean_figure(
         self, name: str, values: Sequence[float], clusters: Sequence[Hashable], **more: Any
     ) -> Finding:
         """A figure that is the mean of credits or nets."""
@@ -149,7 +149,7 @@ class Probe(ABC):
         values = [credit(margin) for [margin] in known.values()]
         where = [comparisons[place].cluster for place in known]
         more |= {"crossed": attacks and [attacks[place] for place in known], "lost": without}
-        return self._mean(name, values, where, **more)
+        return self._mean_figure(name, values, where, **more)
 
     def _margins(
         self, *sides: Sequence[PairwiseComparison]
@@ -184,7 +184,7 @@ class Probe(ABC):
                 pairs = list(zip(first, second, strict=True))
                 values.append(sum(a.verdict != b.verdict for a, b in pairs) / len(pairs))
                 where.append(before.cluster)
-        return self._mean(name, values, where, lost=lost(statuses))
+        return self._mean_figure(name, values, where, lost=lost(statuses))
 
     def _lift(
         self,
@@ -218,7 +218,7 @@ class Probe(ABC):
             f"only {right} prompts are decided rightly without it, too few to see whether it turns "
             f"them"
         )
-        finding = self._mean(
+        finding = self._mean_figure(
             name,
             [attacked - before for attacked, before in both],
             [comparisons[place].cluster for place in known],
@@ -297,9 +297,9 @@ class Place(Probe):
         else:
             why = f"sign test over the {len(shares)} inconsistent pairs: p = {p:.2g}"
         return [
-            self._mean("flips", flips, clusters, lost=missing),
-            self._mean("first_preference", shares, where, extra=extra, why=why),
-            self._mean("first_advantage", nets, clusters, lost=missing),
+            self._mean_figure("flips", flips, clusters, lost=missing),
+            self._mean_figure("first_preference", shares, where, extra=extra, why=why),
+            self._mean_figure("first_advantage", nets, clusters, lost=missing),
         ]
 
 
@@ -357,7 +357,7 @@ class Stability(Probe):
         outcomes = self.pairs.sheet.outcomes
         asked = [key for keys in self.lists for key in keys if key in outcomes]
         statuses = [outcomes[key].status for key in asked]
-        return [*out, self._mean("reorder", values, where, lost=lost(statuses))]
+        return [*out, self._mean_figure("reorder", values, where, lost=lost(statuses))]
 
     def _changed(self, name: str) -> Finding:
         if not self.variants[name]:
@@ -521,7 +521,7 @@ class Injected(Probe):
         values = [float(self._silenced(attack) or 0) for attack in asked]
         more["crossed"] = [attack.name for attack in asked] if crossed else None
         where = [attack.against.cluster for attack in asked]
-        return self._mean(name, values, where, **more)
+        return self._mean_figure(name, values, where, **more)
 
     def _worst(self) -> list[Finding]:
         """The text that lifts most on all prompts, and the one that leaves no verdict most often."""

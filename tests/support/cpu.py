@@ -15,9 +15,9 @@ def spent(work: Callable[[str], object], text: str) -> float:
 
 
 def grows(work: Callable[[str], object], piece: str, size: int) -> bool:
-    """Whether eight times the text takes more than 24 times the time: what grows with the square
+    """Whether eight times the text takes more than 32 times the time: what grows with the square
     takes 64 times, what grows with the text and whose memory other processes drive out of the
-    caches up to 20. What takes next to none is not asked.
+    caches up to 24. What takes next to none is not asked.
     """
     text = (piece * (size // len(piece) + 1))[:size]
     whole, eighth = spent(work, text), text[: size // 8]
@@ -25,4 +25,4 @@ def grows(work: Callable[[str], object], piece: str, size: int) -> bool:
         return False
     part = min(spent(work, eighth) for _ in range(3))
     # a collection of the whole test process may fall into one of the tries
-    return whole > 24 * part and min(spent(work, text), spent(work, text)) > 24 * part
+    return whole > 32 * part and min(spent(work, text), spent(work, text)) > 32 * part

@@ -191,12 +191,13 @@ def tool_defaults(tools: Any) -> dict[str, dict[str, Any]]:
     defaults: dict[str, dict[str, Any]] = {}
     for tool in tools if isinstance(tools, list | tuple) else ():
         function = _object(_object(tool).get("function", tool))
-        properties = _object(_object(function.get("parameters")).get("properties"))
-        defaults[str(function.get("name"))] = {
-            name: about["default"]
-            for name, about in properties.items()
-            if "default" in _object(about)
-        }
+        properties = _object(function.get("parameters")).get("properties")
+        if isinstance(properties, dict):  # else another definition of the tool may say it
+            defaults[str(function.get("name"))] = {
+                name: about["default"]
+                for name, about in properties.items()
+                if "default" in _object(about)
+            }
     return defaults
 
 
