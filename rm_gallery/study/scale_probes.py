@@ -76,7 +76,7 @@ class Range(Probe):
             extra["most_common"] = {"score": score, "share": times / len(own)}
         where = [pairs.plain[n].cluster for _, n in poor]
         self.words = {"end": end, "top": turn * top}
-        at_top = self._mean("saturation", values, where)
+        at_top = self._mean_figure("saturation", values, where)
         return [
             self._rate("ties", pairs.plain, lambda margin: float(margin == 0), extra=extra),
             at_top if every else replace(at_top, what=""),
@@ -257,5 +257,5 @@ class Replies(Probe):
             credits = [float(one.status == status) for _, one in outcomes]
             asked = [key for key, _ in outcomes]
             extra = {"reasons": dict(reasons)}
-            figures.append(self._mean(name, credits, asked, extra=extra, why=why))
+            figures.append(self._mean_figure(name, credits, asked, extra=extra, why=why))
         return figures
