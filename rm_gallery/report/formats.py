@@ -10,12 +10,11 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json
 from rm_gallery.core.utils.shown import cut, number
 from rm_gallery.gallery.benchmarks.figures import plain
-from rm_gallery.gallery.benchmarks.lead import corrected_figure, in_unit, leads
+from rm_gallery.gallery.benchmarks.lead import corrected_figure, count_of, in_unit, leads
 from rm_gallery.report.gate import QualityGate
 from rm_gallery.report.page import render_page
 from rm_gallery.report.plots import all_plots
 from rm_gallery.report.run_figures import (
-    count_of,
     figure_cells,
     figures_of,
     findings,

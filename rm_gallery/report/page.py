@@ -22,6 +22,7 @@ from rm_gallery.core.utils.shown import cut, number, percent, visible
 from rm_gallery.gallery.benchmarks.lead import (
     COMPARED,
     OWN_UNIT,
+    count_of,
     in_unit,
     lead_figure,
     leads,
@@ -29,7 +30,6 @@ from rm_gallery.gallery.benchmarks.lead import (
 from rm_gallery.report import plots
 from rm_gallery.report.run_figures import (
     answers_of,
-    count_of,
     duration,
     figure_cells,
     figures_of,

@@ -15,7 +15,14 @@ from rm_gallery.core.stats.denominator import worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval, shown_side, wilson_interval
 from rm_gallery.core.utils.shown import number, percent, show, visible
 from rm_gallery.gallery.benchmarks.figures import RULES, by_cause
-from rm_gallery.gallery.benchmarks.lead import COMPARED, between, in_unit, may_praise, sides_of
+from rm_gallery.gallery.benchmarks.lead import (
+    COMPARED,
+    between,
+    count_of,
+    in_unit,
+    may_praise,
+    sides_of,
+)
 from rm_gallery.study.runs import OpenRun, SampleRow
 from rm_gallery.study.summary import GAME_KINDS, Share, Summary, mean
 
@@ -129,11 +136,6 @@ def title_of(figures: Mapping[str, Any], folder: str) -> str:
 def lost_of(figures: Mapping[str, Any]) -> list[str]:
     """How many samples have no score and why, one phrase a status."""
     return [f"{k:,} {status}" for status in LOST if (k := count_of(figures, f"n_{status}"))]
-
-
-def count_of(figures: Mapping[str, Any], name: str) -> int:
-    """A count of saved figures; 0 where there is none."""
-    return int(number(figures.get(name)))
 
 
 def findings(

@@ -19,9 +19,9 @@ from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.file import as_json, write_whole
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.figures import RULES, UNNAMED, by_cause, missing_parts
-from rm_gallery.gallery.benchmarks.lead import OWN_UNIT
+from rm_gallery.gallery.benchmarks.lead import OWN_UNIT, count_of
 from rm_gallery.report.cells import harmless
-from rm_gallery.report.run_figures import count_of, figures_of, missing_of
+from rm_gallery.report.run_figures import figures_of, missing_of
 from rm_gallery.study.compare import Difference, check_same, compare
 from rm_gallery.study.runs import OpenRun, open_run, sound
 from rm_gallery.study.summary import summarize

@@ -12,6 +12,7 @@ import pytest
 
 from rm_gallery import (
     Budget,
+    ConfigError,
     FakeLLM,
     FunctionGrader,
     GraderConfig,
@@ -145,3 +146,21 @@ def test_what_a_second_look_asks_is_on_the_bill_of_the_run(tmp_path: Path) -> No
     found, calls = read_by_a_judge(run_dir=tmp_path)
     assert found == [0.0, 7.0, 7.0, 0.0] and calls > 4
     assert json.loads((tmp_path / "summary.json").read_bytes())["spent"]["calls"] == calls
+
+
+def test_a_row_without_its_field_ends_a_run_that_is_to_raise_at_once() -> None:
+    """No answer made that: what comes later is not graded before it is told."""
+    graded = list[str]()
+
+    def noted(response: str, context: str) -> float:
+        graded.append(response)
+        return 0.5
+
+    rows: list[dict[str, Any]] = [{"response": "first"}]
+    rows += [{"response": str(n), "context": "c"} for n in range(300)]
+    runner = GradingRunner(
+        {"noted": made(noted, on_error="raise")}, show_progress=False, max_workers=1
+    )
+    with pytest.raises(ConfigError, match="noted of row"):
+        runner.run(rows, blame="probe")
+    assert len(graded) < 300

@@ -31,9 +31,10 @@ from rm_gallery.core.graders.abstract import (
 )
 from rm_gallery.core.graders.rows import Mapper, TableRow, bound, row_of
 from rm_gallery.core.reward.abstract import Job
+from rm_gallery.core.reward.blame import REMEMBERED
 from rm_gallery.core.reward.founding import write_score
 from rm_gallery.core.reward.judges import asks_a_model
-from rm_gallery.core.reward.outputs import RewardFolder, said_of
+from rm_gallery.core.reward.outputs import RewardFolder, may_be_the_answers_doing, said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import RewardBatch, look_again, run_one
 from rm_gallery.core.reward.schema import sample_of
@@ -526,10 +527,16 @@ class GraderBatch(RewardBatch):
             return
         options = replace(self.options, budget=self._control.budget)
         for name, alone in self._alone.items():
-            rows = [(row, each) for row in results if (each := alone.answer_in(row, name))]
-            changed = await look_again(alone, [each for _, each in rows], options, {})
+            # where nothing is missing the last rows tell those that come later what can be read
+            missing = any(not row.results[name].ok for row in results)
+            looked_at = results if missing else results[-REMEMBERED:]
+            rows = [(row, each) for row in looked_at if (each := alone.answer_in(row, name))]
+            changed = {
+                id(answer)
+                for answer in await look_again(alone, [each for _, each in rows], options, {})
+            }
             for row, answer in rows:
-                if any(answer is one for one in changed):
+                if id(answer) in changed:
                     row.results[name] = alone.result_of(answer, name)
                     if self._folder is not None and self._folder.is_amendable(row):
                         self._folder.append(row)
@@ -547,12 +554,25 @@ class GraderBatch(RewardBatch):
         self, items: Any, folder: RewardFolder | Again | None, options: RunOptions
     ) -> Any:
         plans, execute, options = super()._run_plan(items, folder, options)
-        # else once it is known whose doing what is missing is
-        settles = self.options.blame != "probe"
-        return map(self._settled, plans) if settles else plans, execute, options
+        return map(self._settled, plans), execute, options
 
     def _settled(self, plan: Plan) -> Plan:
-        return self._reward.settle((yield from plan))
+        row = yield from plan
+        # else once it is known whose doing what is missing is
+        if self.options.blame != "probe" or any(
+            self._ends_run(self._reward.plans[name], result) for name, result in row.results.items()
+        ):
+            row = self._reward.settle(row)
+        return row
+
+    @staticmethod
+    def _ends_run(plan: GraderPlan, result: GraderResult) -> bool:
+        """Whether a missing result is no answer's doing and its grader is to raise."""
+        return (
+            not result.ok
+            and plan.on_error == "raise"
+            and not may_be_the_answers_doing(asks_a_model(plan.grader), result.as_score())
+        )
 
     def _not_begun(self, outcome: Score[Any]) -> Callable[[Any, int], Any]:
         shared = {name: _result(plan.grader, outcome) for name, plan in self._reward.plans.items()}

@@ -270,11 +270,11 @@ class Budget:
     """Counts calls, tokens and cost of a run and refuses the call that would exceed a limit;
     thread-safe.
 
-    Every attempt that was sent to somebody is a call, also one that fails. Calls in flight count with what they may use, so
-    that a thousand of them cannot overshoot together: one that does not fit beside them waits for
-    them. What a call may use is the limit given with it, later the most tokens seen and a quarter
-    more, at the dearest price of its model; with a limit on tokens or cost the first calls go 1, 2,
-    4, … at a time to find out. Spent may exceed the limit by what calls in flight used beyond that.
+    Every attempt that was sent to somebody is a call, also one that fails. Calls in flight count
+    with what they may use, so that a thousand of them cannot overshoot together: one that does not
+    fit beside them waits for them. What a call may use is the limit given with it, later the most
+    tokens seen and a quarter more, at the dearest price of its model; with a limit on tokens or
+    cost the first calls go 1, 2, 4, … at a time to find out. Spent may exceed the limit by what calls in flight used beyond that.
     A call for which there is no room, were it like those of the run so far, hits the limit; from
     then on every call is refused: the run stops in one clean cut.
 

@@ -196,17 +196,17 @@ class FairQueue(Generic[W]):
 
 
 class Endpoint:
-    """Bounds the calls in flight to one endpoint, of one model and account, and holds them back while it
-    cannot serve them.
+    """Bounds the calls in flight to one endpoint, of one model and account, and holds them back
+    while it cannot serve them.
 
-    The limit begins at 64, and the first 429 sets it to as many calls as were out. It is cut to 0.7 of
-    those that are out where more than a third of the last calls were refused. While it is used it grows: by a call for
-    each round where few are refused, by one for each success after a second without a refusal, until
-    it is the ceiling. `Retry-After`
-    holds back all starts, for at most 60 s, and where most calls are served for an eighth of the
-    time. Once it has served a call, a refused connection, or failures of four different calls in a
-    row (of all, where fewer are there), make it *down*: one call looks every 0.5 to 1 s, and the first that gets an answer lets all
-    go on. Who waits for the patience of its turn, in which nobody is served, gets EndpointDown; 0
+    The limit begins at 64, and the first 429 sets it to as many calls as were out. It is cut to 0.7
+    of those that are out where more than a third of the last calls were refused. While it is used
+    it grows: by a call for each round where few are refused, by one for each success after a second
+    without a refusal, until it is the ceiling. `Retry-After` holds back all starts, for at most
+    60 s, and where most calls are served for an eighth of the time. Once it has served a call, a
+    refused connection, or failures of four different calls in a row (of all, where fewer are
+    there), make it *down*: one call looks every 0.5 to 1 s, and the first that gets an answer lets
+    all go on. Who waits for the patience of its turn, in which nobody is served, gets EndpointDown; 0
     never waits. Runs take turns. For one event loop.
 
     Args:

@@ -66,7 +66,7 @@ _PRIOR = (0.5, 5.0)
 """Lost and scored, before anything is known: a single answer has to fail four times."""
 _ALIKE = 4
 """So many answers that broke code of the user in one and the same way are taken for an outage."""
-_REMEMBERED = 1000
+REMEMBERED = 1000
 """Scores after which what was seen before counts half."""
 _REPEATS = 1 << 20
 """Trials are cached apart from runs: their replies are those of other repeats."""
@@ -115,7 +115,7 @@ class Losses:
 
     def note(self, scored: int, new: Sequence[Control]) -> None:
         """Take in what a batch scored at once."""
-        if self.scored > _REMEMBERED:
+        if self.scored > REMEMBERED:
             self.scored, self.lost = self.scored / 2, self.lost / 2
         self.scored += scored
         self.recent.extend(new[-CONTROLS:])
@@ -157,7 +157,7 @@ class SecondLook:
             suspects = []
         scored = [
             Control(sample, output)
-            for sample in (samples if suspects else samples[-_REMEMBERED:])
+            for sample in (samples if suspects else samples[-REMEMBERED:])
             for output in sample.output
             if _scored(reward, output)
         ]

@@ -17,7 +17,7 @@ from rm_gallery.core.engine.context import current_run
 from rm_gallery.core.reward.abstract import AbstractReward
 from rm_gallery.core.reward.judges import asks_a_model, lacking, resolved_judge
 from rm_gallery.core.reward.kinds import PerOutputReward
-from rm_gallery.core.reward.outputs import METRICS, PARTS, said_of
+from rm_gallery.core.reward.outputs import METRICS, PARTS, inside, said_of
 from rm_gallery.core.reward.resolve import as_part
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.score import (
@@ -151,9 +151,9 @@ class Composition(PerOutputReward):
     def kept_parts(self, extras: Mapping[int, Any]) -> Iterator[tuple[AbstractReward, list[int]]]:
         """Its parts, and in the place of compositions in which a model is asked the parts of those."""
         for name, part in self.parts().items():
-            reached = [at for at, extra in extras.items() if _inside(extra, METRICS, name)]
+            reached = [at for at, extra in extras.items() if inside(extra, METRICS, name)]
             if part.made_of_parts and asks_a_model(part):
-                yield from part.kept_parts({at: _inside(extras[at], PARTS, name) for at in reached})
+                yield from part.kept_parts({at: inside(extras[at], PARTS, name) for at in reached})
             elif reached:
                 yield part, reached
 
@@ -171,15 +171,6 @@ class Composition(PerOutputReward):
         options: dict[str, Any] = {"blame": "probe"} if probing else {}
         judged = await part.async_evaluate(chosen, hooks=hooks or None, **options)
         return [_Part(said_of(part, output), output) for output in judged.output]
-
-
-def _inside(extra: Any, *names: str) -> dict[str, Any]:
-    """What stands under these names, one inside the other; empty where nothing does, as in a record
-    of another hand.
-    """
-    for name in names:
-        extra = extra.get(name) if isinstance(extra, dict) else None
-    return extra if isinstance(extra, dict) else {}
 
 
 class Combination(NamedTuple):

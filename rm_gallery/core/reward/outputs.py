@@ -149,7 +149,7 @@ class RewardFolder(RunFolder):
         """
         extras, at = {}, 0
         for number, output in enumerate(sample.output):
-            extras[number] = ((record["rewards"][at] or {}).get("extra_data") or {}).get("")
+            extras[number] = inside(record["rewards"][at], "extra_data", "")
             at += 1 + len(output.steps or ())
         for part, places in self._reward.kept_parts(extras):
             yield part, copy_with(sample, output=[sample.output[number] for number in places])
@@ -180,16 +180,15 @@ class RewardFolder(RunFolder):
         """By answer and step, its scores, or why it has none; and the scores of its parts."""
         by_answer: dict[str, Any] = {}
         for number, reward in enumerate(record["rewards"]):
-            if reward and self._reward.made_of_parts:
-                noted = (reward.get("extra_data") or {}).get("") or {}
+            noted = inside(reward, "extra_data", "")
+            if self._reward.made_of_parts:
                 for name, score in _scores_of_parts(noted):
                     by_answer[f"'{name}' of answer {number + 1}"] = score
             issues = reward.get("issues") or () if reward else ()
             # what a second look found is not what the code says of the answer
-            found = reward and "caused_by" in ((reward.get("extra_data") or {}).get("") or {})
             if (
                 reward
-                and not found
+                and "caused_by" not in noted
                 and all(
                     about_code(issue["status"], issue["reason"], issue.get("cause"))
                     for issue in issues
@@ -206,12 +205,21 @@ METRICS, PARTS = "metrics", "parts"
 """Keys of a composition's extra data: its parts' scores, and the parts' own extra data."""
 
 
+def inside(extra: Any, *names: str) -> dict[str, Any]:
+    """What stands under these names, one inside the other; empty where nothing does, as in a record
+    of another hand.
+    """
+    for name in names:
+        extra = extra.get(name) if isinstance(extra, dict) else None
+    return extra if isinstance(extra, dict) else {}
+
+
 def _scores_of_parts(noted: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """The scores that a composition's extra data tell of, of parts at any depth."""
-    for name, said in (noted.get(METRICS) or {}).items():
-        if said["is_score_valid"]:
+    for name in inside(noted, METRICS):
+        said, inner = inside(noted, METRICS, name), inside(noted, PARTS, name)
+        if said.get("is_score_valid"):
             yield name, said["score"]
-        inner = (noted.get(PARTS) or {}).get(name) or {}
         yield from ((f"{name}, {each}", score) for each, score in _scores_of_parts(inner))
 
 

@@ -84,7 +84,7 @@ def corrected_figure(figures: Figures) -> dict[str, Any] | None:
     return {
         "score": about["estimate"],
         "ci95": about.get("ci95"),
-        "n_labelled": _count(about, "n_labelled"),
+        "n_labelled": count_of(about, "n_labelled"),
     }
 
 
@@ -145,7 +145,7 @@ def _in_own_unit(figures: Figures) -> bool:
     return figures.get("rule") in OWN_UNIT
 
 
-def _count(figures: Figures, name: str) -> int:
+def count_of(figures: Figures, name: str) -> int:
     """A count out of a file; 0 where it is none."""
     return int(number(figures.get(name)))
 
@@ -188,10 +188,10 @@ def _agreements(figures: Figures) -> Iterator[str]:
             share = percent(number(agreement.get("agreement")))
             ends = _interval({"ci95": agreement.get("ci95")})
             kappa = "" if agreement.get("kappa") is None else f", {_valued('kappa', agreement)}"
-            yield f"Agreement with people: {share}{ends}{kappa}, n = {_count(agreement, 'n'):,}."
+            yield f"Agreement with people: {share}{ends}{kappa}, n = {count_of(agreement, 'n'):,}."
         return
     for about in _labelled(figures):
-        n, name = _count(about, "n"), _measure(about)[0]
+        n, name = count_of(about, "n"), _measure(about)[0]
         unknown = "unknown, since all scores or all labels are the same"
         measured = _valued(name, about) if name else unknown
         if n:
@@ -248,7 +248,7 @@ def tally_of(figures: Figures) -> str:
     if contradicted(figures):  # nothing is won that people give to the other side
         won, lost = (f"for {side}" for side in _sides(figures))
     words = {"wins": won, "ties": "tied", "losses": lost}
-    counts = " · ".join(f"{_count(extra, name):,} {word}" for name, word in words.items())
+    counts = " · ".join(f"{count_of(extra, name):,} {word}" for name, word in words.items())
     return f"{counts}, by the judge alone" if corrected_figure(figures) else counts
 
 
@@ -269,7 +269,7 @@ def corrected_of(figures: Figures) -> str:
 def headline(figures: Figures) -> str:
     """Score, rule, n and interval in one sentence."""
     name = figures.get("reward") or "The reward"
-    n, scored = _count(figures, "n"), _count(figures, "n_scored")
+    n, scored = count_of(figures, "n"), count_of(figures, "n_scored")
     on = f" on {figures['benchmark']}" if figures.get("benchmark") else ""
     if figures.get("score") is None:
         if scored:  # such as of a grader that only ranks
