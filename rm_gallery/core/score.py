@@ -85,6 +85,8 @@ class Score(Generic[T]):
     """The dimensions the value is the mean of; none where it is the one there is."""
     usage: Mapping[str, float] | None = None
     """What it cost: calls, input_tokens, output_tokens, seconds; None where nobody counted."""
+    steps: tuple[Score[Any], ...] = ()
+    """Of an output whose steps were judged, what was said of each; the value is made of theirs."""
 
     @property
     def ok(self) -> bool:
@@ -103,6 +105,11 @@ class Score(Generic[T]):
             "message": self.reason,
             "components": dict(self.components),
         }
+
+    @property
+    def reasons(self) -> str:
+        """The reasons of its dimensions, or its own."""
+        return "; ".join(filter(None, (detail.reason for detail in self.dimensions(""))))
 
     def dimensions(self, name: str) -> tuple[Detail, ...]:
         """The dimensions of the value; it is one itself, of this name, where it is made of none."""

@@ -84,9 +84,9 @@ class EnvironmentReward(PerOutputReward):
         """Whether the environment scores groups."""
         return self.environment.group is not None
 
-    def plan(self, sample: DataSample) -> list[Job]:
+    def jobs(self, sample: DataSample) -> list[Job]:
         """One job per rollout, or per group; every rollout has an id of its own."""
-        jobs = super().plan(sample)
+        jobs = super().jobs(sample)
         if len(jobs) < 2:
             return jobs
         ids = self._ids(sample)

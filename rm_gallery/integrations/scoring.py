@@ -57,23 +57,13 @@ def scored_of(reward: BaseReward, output: DataOutput) -> Score[float]:
     outcome = said_of(reward, output)
     if outcome.value is None:
         return replace(outcome, extra=_turns(reward, output))
-    places = [output.answer.reward, *(step.reward for step in output.steps or ())]
-    components: dict[str, float] = {}
-    reasons: list[str] = []
-    extras: list[dict[str, Any]] = []
-    for place in places:
-        key = reward.key_in(place)
-        own = [detail for detail in place.details if detail.source == key]
-        if place is places[0] and (
-            len(own) > 1 or any(detail.name != reward.name for detail in own)
-        ):
-            components.update((detail.name, detail.score) for detail in own)
-        reasons += [detail.reason for detail in own if detail.reason]
-        extras.append(place.extra_data.get(key, {}))
-        if METRICS in extras[-1]:
-            components.update(_finite_metrics(extras[-1][METRICS]))
-    extra = {**extras[0], **_turns(reward, output)}
-    return Score(outcome.value, "; ".join(reasons), components, extra=extra)
+    said = outcome.steps or (outcome,)
+    components: dict[str, float] = {detail.name: detail.value for detail in said[-1].details}
+    for one in said:
+        components.update(_finite_metrics(one.extra.get(METRICS, {})))
+    reasons = "; ".join(filter(None, (one.reasons for one in said)))
+    extra = {**said[-1].extra, **_turns(reward, output)}
+    return Score(outcome.value, reasons, components, extra=extra)
 
 
 def _turns(reward: BaseReward, output: DataOutput) -> dict[str, list[float | None]]:

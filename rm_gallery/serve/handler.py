@@ -26,7 +26,7 @@ from rm_gallery.core.model.transport import Json
 from rm_gallery.core.reward.blame import SecondLook, suspected
 from rm_gallery.core.reward.judges import touched_by
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.run import executor, lane_of, look_again, plans_of
+from rm_gallery.core.reward.run import executor, lane_of, look_again, written
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.score import Score, failed
 from rm_gallery.core.utils.errors import (
@@ -208,7 +208,7 @@ class RewardLane:
         fresh, self._fresh = self._fresh, []
         numbers, samples, deadlines = map(list, zip(*fresh, strict=True))
         try:
-            plans = plans_of(self.reward, samples)
+            plans = (written(self.reward, sample) for sample in samples)
             self.run.feed(list(zip(numbers, plans, deadlines, strict=True)))
         except Exception as error:  # noqa: BLE001 - those who asked are told that it is not their fault
             self._settle_broken(error, numbers)

@@ -117,7 +117,7 @@ class Questionnaire:
         """Judgements the questions take: one model call each where a model judges and no reply is
         in the cache.
         """
-        judgements = sum(len(self.reward.plan(question)) for question in self.questions.values())
+        judgements = sum(len(self.reward.jobs(question)) for question in self.questions.values())
         return self.reward.asked_times * judgements
 
     # -- outcomes ----------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import inspect
 import pkgutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
 from itertools import product
@@ -158,7 +159,9 @@ def judged(kind: str, blame: str) -> dict[str, Judged]:
     given = [sound[0], *(broken(way, side) for way in ways_of(kind) for side in SIDES), sound[1]]
     done = reward.evaluate_batch(given, options=RunOptions(blame=blame, progress=False))  # type: ignore[arg-type]
     return {
-        s.unique_id: {output.answer.text: said_of(reward, output) for output in s.output}
+        s.unique_id: {
+            output.answer.text: replace(said_of(reward, output), extra={}) for output in s.output
+        }
         for s in done
     }
 

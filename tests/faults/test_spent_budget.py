@@ -164,9 +164,9 @@ def counted(kind: type[BaseReward]) -> tuple[BaseReward, Counter[str]]:
     seen: Counter[str] = Counter()
 
     class Counting(kind):  # type: ignore[misc,valid-type]
-        def plan(self, sample: DataSample) -> Any:
+        def jobs(self, sample: DataSample) -> Any:
             seen["plan"] += 1
-            return super().plan(sample)
+            return super().jobs(sample)
 
         def merge(self, *args: Any) -> None:
             seen["merge"] += 1

@@ -363,7 +363,7 @@ FAKE = FakeLLM(reply=longest)
 BREAKING: dict[str, tuple[BaseReward, Exception, str]] = {
     "format": (PointJudge(llm=FAKE, template=EmptyPrompt), KeyError(), "data"),
     "_before_evaluate": (PointJudge(llm=FAKE), DataError("column 'context' is missing"), "data"),
-    "plan": (Rule(), KeyError("context"), "error"),
+    "jobs": (Rule(), KeyError("context"), "error"),
     "merge": (Rule(), ZeroDivisionError(), "error"),
     "aggregate": (PairRule(), ZeroDivisionError(), "error"),
 }

@@ -414,6 +414,9 @@ class Batch(Generic[R]):
                     folder.compare()
             yield options
             control.progress.account()
+        except KeyboardInterrupt:  # it may have hit between two results
+            control.stop(INTERRUPTED, halt=True)
+            raise
         finally:
             spent = {**snapshot(control), "stopped": control.stopped}
             span.end({f"rm_gallery.{name}": value for name, value in spent.items()})
@@ -484,12 +487,16 @@ class Batch(Generic[R]):
         again = self._run_plan(items, Again(self._folder, records), options)
         library_loop.drive(Run(*again, label=self.label, lane=self.lane).all())
 
+    def _here(self) -> Generator[tuple[int, R], None, None] | None:
+        """(index, result) item by item, each made on the caller's thread when it is drawn; a run
+        that stops begins no further one. None where items go through a lane.
+        """
+        inline = self._inline() if library_loop.is_driven() else None
+        return None if inline is None else self._run_inline(inline)
+
     def _run_inline(
         self, inline: Callable[[Any, int], tuple[R, Score[Any] | None]]
     ) -> Generator[tuple[int, R], None, None]:
-        """(index, result) item by item, each made when it is drawn; a run that stops begins no
-        further one.
-        """
         control, outer = begin(self.options, self.label), stop_mark.get()
         progress, mark = control.progress, StopMark(outer)
         # one of its own: between two items the consumer's code runs
@@ -517,9 +524,12 @@ class Batch(Generic[R]):
     async def all(self) -> list[R]:
         """All results, in order."""
         with self._begun() as options:
-            async with aclosing(self._results(options, {"ordered": False})) as going:
-                found = {index: result async for index, result in going}
-            results = [found[index] for index in range(len(found))]
+            if (here := self._here()) is not None:
+                results = [result for _, result in here]
+            else:
+                async with aclosing(self._results(options, {"ordered": False})) as going:
+                    found = {index: result async for index, result in going}
+                results = [found[index] for index in range(len(found))]
             await self._look_once_more(results)
         return results
 
@@ -536,19 +546,14 @@ class Batch(Generic[R]):
     async def _results(
         self, options: RunOptions, how: dict[str, Any]
     ) -> AsyncGenerator[tuple[int, R], None]:
-        driven = library_loop.is_driven()
-        try:
-            if driven and (inline := self._inline()) is not None:
-                with closing(self._run_inline(inline)) as here:
-                    for pair in here:
-                        yield pair
-                return
-            if not driven and self._folder is not None and self._folder.restoring:
-                # comparing blocks, and so the plan is drawn from on a thread
-                how = {**how, "streaming": True}
-            async with aclosing(self._run(options, how).results()) as going:
-                async for pair in going:
+        if (here := self._here()) is not None:
+            with closing(here):
+                for pair in here:
                     yield pair
-        except KeyboardInterrupt:  # it may have hit between two results
-            self._control.stop(INTERRUPTED, halt=True)
-            raise
+            return
+        if not library_loop.is_driven() and self._folder is not None and self._folder.restoring:
+            # comparing blocks, and so the plan is drawn from on a thread
+            how = {**how, "streaming": True}
+        async with aclosing(self._run(options, how).results()) as going:
+            async for pair in going:
+                yield pair

@@ -16,10 +16,10 @@ from rm_gallery.core.graders.base import (
     GraderRegistry,
 )
 from rm_gallery.core.model.message import ChatMessage
-from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.registry import RewardRegistry, class_for
 from rm_gallery.core.reward.resolve import meant_by
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.run import scores_of_one
 from rm_gallery.core.reward.schema import RewardMeta
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.models import check_known
@@ -124,20 +124,16 @@ class RewardGrader(BaseGrader):
         return True
 
     async def _grade(self, /, **fields: Any) -> Score[Any]:
-        scored = await self.reward.async_evaluate(sample_of(fields))
-        scores, reasons = [], []
-        for output in scored.output:
-            own = output.answer.reward
-            score = self.reward.score_of_output(output)
-            if score is None:
-                return said_of(self.reward, output)
-            scores.append(score)
-            reasons.append("; ".join(detail.reason for detail in own.details if detail.reason))
+        said = await scores_of_one(self.reward, sample_of(fields), {})
+        if missing := [score for score in said if score.value is None]:
+            return missing[0].without_value()
+        first = said[0].steps[-1] if said[0].steps else said[0]
         if not self.compares:
-            return Score(scores[0], reasons[0])
+            return Score(said[0].value, first.reasons)
+        scores: list[Any] = [score.value for score in said]
         turn = 1 if self.reward.higher_is_better else -1
         better = tuple(turn * score for score in scores)
-        return Score(better, reasons[0], extra={"scores": scores})
+        return Score(better, first.reasons, extra={"scores": scores})
 
 
 _FIELDS = frozenset(

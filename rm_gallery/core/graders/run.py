@@ -14,7 +14,6 @@ from typing import Any, ClassVar, NamedTuple
 import orjson
 from pydantic import ValidationError
 
-from rm_gallery.core.data.schema import Step
 from rm_gallery.core.engine.context import stop_mark
 from rm_gallery.core.engine.engine import Plan, awaitable
 from rm_gallery.core.engine.folder import Again, RunFolder
@@ -44,6 +43,7 @@ from rm_gallery.core.score import (
     Missing,
     Score,
     about_code,
+    failed,
     is_run_level,
     outside,
 )
@@ -205,7 +205,7 @@ class RowReward(BaseReward):
             row.__dict__["shown"] = shown
         return shown
 
-    def plan(self, sample: Any) -> list[Job]:
+    def jobs(self, sample: Any) -> list[Job]:
         """A job per grader that has no result yet."""
         jobs = []
         for name, fields in self.shown(sample).items():
@@ -227,21 +227,13 @@ class RowReward(BaseReward):
             raise sample.fields
         return grade(grader, sample.fields)
 
-    def merge(self, sample: Any, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
-        """Note by grader what came of its job."""
+    def merge(self, sample: Any, jobs: list[Job], outcomes: list[Score[Any]]) -> list[Score[Any]]:
+        """Note in the row what came of each grader's job; the score of its answer, if it has one."""
         made = dict(sample.results)
         for job, outcome in zip(jobs, outcomes, strict=True):
             made[job.place] = _result(self.plans[job.place].grader, outcome)
         sample.__dict__["results"] = {name: made[name] for name in self.plans}
-        if sample.output:
-            self._write_result(sample.output[0].answer, *sample.results.values())
-
-    def _write_result(self, answer: Step, result: GraderResult) -> None:
-        """Write a result to the answer that it is about."""
-        score = result.as_score()
-        if result.metadata.get("caused_by") == "answer":
-            score = score.without_value(score.reason)
-        write_score(self, answer, replace(score, extra={RESULT: result}))
+        return list(map(_said_of_answer, sample.results.values())) if sample.output else []
 
     def answer_in(self, row: TableRow, name: str) -> TableRow | None:
         """What one grader was shown of a row and said of it, as a sample of one answer, so that
@@ -252,7 +244,7 @@ class RowReward(BaseReward):
             return None
         about = {"reference": fields.get("reference_response")}
         made = sample_of(str(fields.get("query", "")), fields[ANSWER], **about)
-        self._write_result(made.output[0].answer, row.results[name])
+        write_score(self, made.output[0].answer, _said_of_answer(row.results[name]))
         own = {"input": made.input, "output": made.output, "metadata": about}
         return copy_with(row, results={}, shown={name: fields}, **own)
 
@@ -274,6 +266,14 @@ class RowReward(BaseReward):
                 for name, result in row.results.items()
             }
         return row
+
+
+def _said_of_answer(result: GraderResult) -> Score[Any]:
+    """A result as the score of the answer that it is about."""
+    score = result.as_score()
+    if result.metadata.get("caused_by") == "answer":
+        score = failed("error", score.reason, "answer")
+    return replace(score, extra={RESULT: result})
 
 
 class AwaitingRowReward(RowReward):

@@ -7,7 +7,7 @@ How it is called stands in `BaseReward`, which everything is derived from.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
@@ -15,11 +15,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from rm_gallery.core.data.schema import DataOutput, DataSample, FiniteFloat, Reward
+from rm_gallery.core.data.schema import DataOutput, DataSample, FiniteFloat, Reward, Step
+from rm_gallery.core.engine.engine import Plan
 from rm_gallery.core.engine.options import MAX_WORKERS
 from rm_gallery.core.reward.founding import checked, score_of_result
 from rm_gallery.core.reward.schema import OF_SCORES, Example, RewardMeta
-from rm_gallery.core.score import Bounds, Score, checked_bounds, finite_score, worst_of
+from rm_gallery.core.score import (
+    Bounds,
+    Score,
+    checked_bounds,
+    finite_score,
+    is_run_level,
+    mean_of,
+    score_of_error,
+    worst_of,
+)
 from rm_gallery.core.text.canonical import Form
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.identity import class_name, digest, is_users, plain_form
@@ -383,9 +393,57 @@ class AbstractReward(Identified):
 
     # -- what kinds implement ----------------------------------------------------------------------
 
-    def plan(self, sample: DataSample) -> list[Job]:
-        """The jobs that judge `sample`; its outputs are copies the results will be written to."""
+    def plan(self, sample: DataSample) -> Plan:
+        """Ask what judges the sample, and say what came of it: a score, or why there is none, for
+        each output. What raises costs this sample alone, unless it is an error of the run.
+        """
+        try:
+            jobs: list[Any] = self.jobs(sample)
+        except Exception as error:
+            if is_run_level(error):
+                raise
+            jobs = [error]
+        outcomes = yield jobs
+        try:
+            if jobs and isinstance(jobs[0], Exception):
+                return self.everywhere(sample, outcomes[0])
+            return self.merge(sample, jobs, outcomes)
+        except Exception as error:
+            if is_run_level(error):
+                raise
+            return self.everywhere(sample, score_of_error(error))
+
+    def jobs(self, sample: DataSample) -> list[Job]:
+        """The jobs that judge a sample."""
         raise NotImplementedError
+
+    def merge(
+        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]
+    ) -> list[Score[Any]]:
+        """What the outcomes of the jobs come to for each output."""
+        raise NotImplementedError
+
+    def places(self, output: DataOutput) -> Sequence[Step]:
+        """Where its scores of an output are written."""
+        return [output.answer]
+
+    def of_places(self, scores: Sequence[Score[Any]]) -> Score[Any]:
+        """What is said of an output at whose places these scores are."""
+        return scores[0]
+
+    def everywhere(self, sample: DataSample, score: Score[Any]) -> list[Score[Any]]:
+        """The same said at each place of each output."""
+        return [self.of_places([score] * len(self.places(output))) for output in sample.output]
+
+    def settled(self, score: Score[Any]) -> Score[Any]:
+        """A score that was `checked`; the worst one where the answer itself made it impossible to
+        judge: no text gains by that.
+        """
+        worst = self.worst_score if score.cause == "answer" and score.value is None else None
+        if worst is None:
+            return score
+        told = {**score.components, **score.extra, "caused_by": "answer", "reason": score.code}
+        return Score(worst, score.reason, extra=told)
 
     def view(self, sample: DataSample) -> View:
         """What a judge sees of a job's sample: whole answers, or one step with what came before it."""
@@ -399,14 +457,8 @@ class AbstractReward(Identified):
         """How many numbers `_evaluate` gives for a job, None for one alone, and their range."""
         return None, self.score_range
 
-    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
-        """Write the jobs' outcomes to the sample's outputs, replacing what this reward wrote there
-        before.
-        """
-        raise NotImplementedError
-
-    def inline_score(self) -> Callable[[DataSample], tuple[DataSample, Score[Any] | None]] | None:
-        """What makes a scored copy of a sample at once, and the score it lacks; None for most, which
+    def at_once(self) -> Callable[[DataSample], list[Score[Any]]] | None:
+        """What says of each output of a sample at once what its plan would; None for most, which
         the engine runs.
         """
         return None
@@ -430,7 +482,7 @@ class AbstractReward(Identified):
         """
         key = self.key_in(reward)
         own = [detail.score for detail in reward.details if detail.source == key]
-        return sum(own) / len(own) if own else None
+        return mean_of(own) if own else None
 
     def key_in(self, reward: Reward) -> str:
         """The key of this reward in an output's details, issues and extra data.

@@ -25,7 +25,7 @@ import math
 import weakref
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
@@ -71,9 +71,11 @@ REMEMBERED = 1000
 _REPEATS = 1 << 20
 """Trials are cached apart from runs: their replies are those of other repeats."""
 
-Trials = Generator[list[DataSample], list[DataSample], None]
-"""Yields samples to judge and is sent them judged; writes what it finds out to the outputs it is
-about.
+Said = list[Score[Any]]
+"""What was said of each output of a sample."""
+Trials = Generator[list[DataSample], list[Said], None]
+"""Yields samples to judge and is sent what was said of each; writes what it finds out to the
+outputs it is about.
 """
 
 T = TypeVar("T")
@@ -209,8 +211,8 @@ class SecondLook:
             repeat=repeat,
         )
 
-    def take(self, judged: Sequence[DataSample], progress: Progress | None = None) -> None:
-        """Go on with what was `asked`, judged; after the last round samples are counted by what
+    def take(self, judged: Sequence[Said], progress: Progress | None = None) -> None:
+        """Go on with what was said of what was `asked`; after the last round samples are counted by what
         they have then.
         """
         results, going = iter(judged), []
@@ -350,12 +352,10 @@ class _Place(NamedTuple):
         shown = {**self.others, self.at: output}
         return copy_with(sample, output=[shown[i] for i in sorted(shown)])
 
-    def judged(self, reward: AbstractReward, trial: DataSample) -> Score[float]:
+    def found(self, trial: Said) -> Score[Any]:
         """What became of the answer in a trial."""
-        output = trial.output[sorted({*self.others, self.at}).index(self.at)]
-        return (
-            said_of(reward, output) if self.step is None else said_of_step(reward, output.turns[-1])
-        )
+        score = trial[sorted({*self.others, self.at}).index(self.at)]
+        return score if self.step is None else score.steps[-1]
 
     def blame(self, reward: AbstractReward) -> None:
         """Write that the answer caused it."""
@@ -363,11 +363,8 @@ class _Place(NamedTuple):
             f"The answer made it impossible to judge; another answer could be judged. "
             f"{self.why.reason}"
         )
-        write_score(
-            reward,
-            self.written_to,
-            Score(None, why, status=self.why.status, cause="answer", code=self.why.code),
-        )
+        lost = replace(self.why.without_value(why), cause="answer")
+        write_score(reward, self.written_to, reward.settled(lost))
 
 
 def _until(output: DataOutput, turn: int) -> DataOutput:
@@ -518,14 +515,14 @@ def _one(batch: _Batch, place: _Place) -> Trials:
     texts, controls = _texts(reward, place), batch.controls(place.sample)
     judged = asks_a_model(reward)
     trying = attempts(judged, place.why, texts, times, batch.losses, controls)
-    again: DataSample | None = None
+    again: Said | None = None
     try:
         control = next(trying)
         while True:
-            trial = (yield [place.trial(control)])[0]
+            [trial] = yield [place.trial(control)]
             if control is None and (again is None or not judged):
                 again = trial  # of code the first that could be judged, of a judge the first
-            outcome = place.judged(reward, trial)
+            outcome = place.found(trial)
             # what has the form of the reference is judged as that is
             if isinstance(control, str) and control != of_its_form(texts[0]):
                 outcome = place.why if batch.is_settled(outcome) else outcome
@@ -536,17 +533,20 @@ def _one(batch: _Batch, place: _Place) -> Trials:
         place.blame(reward)
     elif verdict == "again" and again is not None and place.step is None:
         # a pair, or a step by itself, is not judged as it is in its whole
-        if not reward.compares or len(again.output) == len(place.sample.output):
-            _adopt(place.sample, [place.at], again, sorted({*place.others, place.at}))
+        if not reward.compares or len(again) == len(place.sample.output):
+            _adopt(reward, place.sample, [place.at], again, sorted({*place.others, place.at}))
 
 
 def _adopt(
-    sample: DataSample, places: Iterable[int], judged: DataSample, shown: Sequence[int]
+    reward: AbstractReward,
+    sample: DataSample,
+    places: Iterable[int],
+    said: Said,
+    shown: Sequence[int],
 ) -> None:
-    """Take these outputs' rewards from a judged sample that shows the outputs `shown`."""
+    """Write to these outputs what was said of them among the outputs `shown`."""
     for place in places:
-        output = judged.output[shown.index(place)]
-        sample.output[place].answer.reward = output.answer.reward
+        write_score(reward, sample.output[place].answer, said[shown.index(place)])
 
 
 def _group(batch: _Batch, sample: DataSample, places: Sequence[_Place]) -> Trials:
@@ -567,7 +567,7 @@ def _group(batch: _Batch, sample: DataSample, places: Sequence[_Place]) -> Trial
         return
     trials = [place._replace(others=_among(reward, place, others)) for place in places]
     done = yield [trial.trial() for trial in trials]
-    outcomes = [trial.judged(reward, one) for trial, one in zip(trials, done, strict=True)]
+    outcomes = [trial.found(one) for trial, one in zip(trials, done, strict=True)]
     if not all(outcome.ok or may_be_the_answers_doing(judged, outcome) for outcome in outcomes):
         return
     breakers = [trial for trial, outcome in zip(trials, outcomes, strict=True) if not outcome.ok]
@@ -588,22 +588,18 @@ def _group(batch: _Batch, sample: DataSample, places: Sequence[_Place]) -> Trial
     broken = {place.at for place in breakers}
     rest = [place.at for place in places if place.at not in broken]
     if len(rest) > 1:
-        _adopt(
-            sample,
-            rest,
-            (yield [copy_with(sample, output=[sample.output[i] for i in rest])])[0],
-            rest,
-        )
+        [said] = yield [copy_with(sample, output=[sample.output[i] for i in rest])]
+        _adopt(reward, sample, rest, said, rest)
     elif rest:
-        last, one = next(
+        last, said = next(
             (trial, one) for trial, one in zip(trials, done, strict=True) if trial.at == rest[0]
         )
-        _adopt(sample, rest, one, sorted({*last.others, last.at}))
+        _adopt(reward, sample, rest, said, sorted({*last.others, last.at}))
 
 
 def _fail_each_time(
     batch: _Batch, trials: Sequence[_Place]
-) -> Generator[list[DataSample], list[DataSample], list[_Place]]:
+) -> Generator[list[DataSample], list[Said], list[_Place]]:
     """Those that fail so often among controls that it is not chance."""
     if batch.losses.failures == math.inf:
         return []
@@ -613,7 +609,7 @@ def _fail_each_time(
             break
         again = yield [trial.trial() for trial in failing]
         both = zip(failing, again, strict=True)
-        failing = [trial for trial, one in both if not trial.judged(batch.reward, one).ok]
+        failing = [trial for trial, one in both if not trial.found(one).ok]
     return failing
 
 
@@ -622,7 +618,7 @@ def _reads_others(
     breakers: Sequence[_Place],
     of: int,
     others: Sequence[Control | str] | None,
-) -> Generator[list[DataSample], list[DataSample], bool]:
+) -> Generator[list[DataSample], list[Said], bool]:
     """Whether any answer but these gets a score, and a neutral one as well where those are the
     controls: a judge that is shown equal answers may have nothing to tell apart.
     """
@@ -631,16 +627,16 @@ def _reads_others(
     if not isinstance(others[0], str):
         return True
     texts = [PLAIN[0]] if asks_a_model(reward) else not_the_reference(others[0])
-    return (yield from _gets_scores(reward, breakers[0], texts))
+    return (yield from _gets_scores(breakers[0], texts))
 
 
 def _gets_scores(
-    reward: AbstractReward, place: _Place, texts: Sequence[str]
-) -> Generator[list[DataSample], list[DataSample], bool]:
+    place: _Place, texts: Sequence[str]
+) -> Generator[list[DataSample], list[Said], bool]:
     """Whether one of these texts gets a score in the answer's place, as often as it is tried."""
     for text in texts:
         for trial in range(TRIALS):
-            if not place.judged(reward, (yield [place.trial(text)])[0]).ok:
+            if not place.found((yield [place.trial(text)])[0]).ok:
                 break
             if trial == TRIALS - 1:
                 return True
@@ -649,32 +645,31 @@ def _gets_scores(
 
 def _fails_again(
     batch: _Batch, sample: DataSample
-) -> Generator[list[DataSample], list[DataSample], bool]:
+) -> Generator[list[DataSample], list[Said], bool]:
     """Whether nobody of the group gets a score when it is judged again either; what chance broke is
     mended, as in `_one`.
     """
     reward = batch.reward
     judged, everyone = asks_a_model(reward), list(range(len(sample.output)))
 
-    def can_be_judged(one: DataSample) -> bool:
-        return any(reward.score_of_output(output) is not None for output in one.output)
-
     again = yield [copy_with(sample)]
-    if not can_be_judged(again[0]):
-        return any(
-            may_be_the_answers_doing(judged, said_of(reward, output)) for output in again[0].output
-        )
+    if not _any_ok(again[0]):
+        return any(may_be_the_answers_doing(judged, score) for score in again[0])
     batch.losses.lost += 1
     if judged:
         again = [*again, *(yield [copy_with(sample)])]
-    if all(map(can_be_judged, again)):
-        _adopt(sample, everyone, again[0], everyone)
+    if all(map(_any_ok, again)):
+        _adopt(reward, sample, everyone, again[0], everyone)
     return False
+
+
+def _any_ok(said: Said) -> bool:
+    return any(score.ok for score in said)
 
 
 def _controls(
     batch: _Batch, place: _Place
-) -> Generator[list[DataSample], list[DataSample], Sequence[Control | str] | None]:
+) -> Generator[list[DataSample], list[Said], Sequence[Control | str] | None]:
     """Controls that get a score in a group of their like: answers that the reward has scored, else
     a neutral text, which for a judge, who can read any, need not be tried.
     """
@@ -687,7 +682,7 @@ def _controls(
     for choice in choices:
         for _ in range(1 + batch.losses.losses):
             trial = place._replace(others=_among(reward, place, choice))
-            if trial.judged(reward, (yield [trial.trial(choice[0])])[0]).ok:
+            if trial.found((yield [trial.trial(choice[0])])[0]).ok:
                 return choice
     return None
 
@@ -723,15 +718,11 @@ def _leave_one_out(
     places_before: list[_Place] = []
     for again in range(2 if batch.losses.lost else 1):
         judged = yield asked
-        able = [
-            (place, one)
-            for place, one in zip(places, judged, strict=True)
-            if any(reward.score_of_output(output) is not None for output in one.output)
-        ]
+        able = [(place, one) for place, one in zip(places, judged, strict=True) if _any_ok(one)]
         if len(able) != 1 or (again and able[0][0] is not places_before[0]):
             return
         places_before = [able[0][0]]
     [(place, without)] = able
     place.blame(reward)
     everyone = list(range(len(sample.output)))
-    _adopt(sample, [i for i in everyone if i != place.at], without, everyone)
+    _adopt(reward, sample, [i for i in everyone if i != place.at], without, everyone)

@@ -7,19 +7,22 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
-from rm_gallery.core.data.schema import DataOutput, DataSample
+from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import current_run
 from rm_gallery.core.reward.abstract import AbstractReward
+from rm_gallery.core.reward.asking import current_repeat
 from rm_gallery.core.reward.judges import asks_a_model, lacking, resolved_judge
 from rm_gallery.core.reward.kinds import PerOutputReward
 from rm_gallery.core.reward.outputs import METRICS, PARTS, inside, said_of
 from rm_gallery.core.reward.resolve import as_part
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.run import scores_of_one
 from rm_gallery.core.score import (
     NOT_BEGUN,
     Bounds,
@@ -52,14 +55,6 @@ class Savings(NamedTuple):
     def share(self) -> float:
         """Share of the judgements saved, [0, 1]."""
         return self.saved / max(1, self.asked + self.saved)
-
-
-class _Part(NamedTuple):
-    """What a part said of one output."""
-
-    outcome: Score[float]
-    output: DataOutput
-    """As the part left it."""
 
 
 class Composition(PerOutputReward):
@@ -157,9 +152,25 @@ class Composition(PerOutputReward):
             elif reached:
                 yield part, reached
 
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Score[float]]:
+        if _asked_parts.get() is not None:
+            return await self._composed(sample, kwargs)
+        asked = dict[Any, asyncio.Future[list[Score[Any]]]]()
+        token = _asked_parts.set(asked)
+        try:
+            return await self._composed(sample, kwargs)
+        finally:
+            _asked_parts.reset(token)
+            for each in asked.values():
+                each.cancel()
+
+    async def _composed(self, sample: DataSample, hooks: dict[str, Any]) -> list[Score[float]]:
+        """What is said of each output, by what the parts say."""
+        raise NotImplementedError
+
     async def _asked(
         self, part: BaseReward, sample: DataSample, at: list[int], hooks: dict[str, Any]
-    ) -> list[_Part]:
+    ) -> list[Score[Any]]:
         """What a part says of these outputs of the sample."""
         chosen = (
             sample
@@ -167,10 +178,29 @@ class Composition(PerOutputReward):
             else copy_with(sample, output=[sample.output[i] for i in at])
         )
         run = current_run.get()
-        probing = self.finds_blame_in_parts and run is not None and run.probes
-        options: dict[str, Any] = {"blame": "probe"} if probing else {}
-        judged = await part.async_evaluate(chosen, hooks=hooks or None, **options)
-        return [_Part(said_of(part, output), output) for output in judged.output]
+        if not (self.finds_blame_in_parts and run is not None and run.probes):
+            return await self._asked_once(part, chosen, hooks)
+        judged = await part.async_evaluate(chosen, hooks=hooks or None, blame="probe")
+        return [said_of(part, output) for output in judged.output]
+
+    async def _asked_once(
+        self, part: BaseReward, sample: DataSample, hooks: dict[str, Any]
+    ) -> list[Score[Any]]:
+        """What a part says, which stands under several names, and at any depth, of one composition."""
+        asked = _asked_parts.get()
+        if asked is None or not part.deterministic:
+            return await scores_of_one(part, sample, hooks)
+        key = part.settings_hash, current_repeat(), *map(id, sample.output)
+        if key not in asked:
+            asked[key] = asyncio.ensure_future(scores_of_one(part, sample, hooks))
+        # who runs out of time leaves it to the others
+        return await asyncio.shield(asked[key])
+
+
+_asked_parts: ContextVar[dict[Any, asyncio.Future[list[Score[Any]]]] | None] = ContextVar(
+    "rm_gallery_asked_parts", default=None
+)
+"""What the parts of the composition that is judged say, by part and outputs."""
 
 
 class Combination(NamedTuple):
@@ -209,17 +239,12 @@ class Notes:
         self.extra: dict[str, Any] = {}
         self.turns: list[float | None] = []
 
-    def add(self, name: str, part: BaseReward, scored_part: _Part) -> None:
+    def add(self, name: str, score: Score[Any]) -> None:
         """Note a part's score, and what else it found out."""
-        own = scored_part.output.answer.reward
-        reason = (
-            "; ".join(d.reason for d in own.details if d.reason)
-            if scored_part.outcome.ok
-            else scored_part.outcome.reason
-        )
-        self.metrics[name] = metric(scored_part.outcome.value, reason)
-        extra = own.extra_data.get(part.key_in(own)) if own.extra_data else None
-        if extra:
+        last = score.steps[-1] if score.steps else score
+        reason = last.reasons if score.value is not None else score.reason
+        self.metrics[name] = metric(score.value, reason)
+        if extra := {**last.components, **last.extra}:
             self.extra[name] = extra
 
     def score_of(self, outcome: Score[float]) -> Score[float]:
@@ -406,7 +431,7 @@ class Cascade(Composition):
         deciding = self._deciding()
         return deciding[0].higher_is_better if self._alike(deciding) else True
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Score[float]]:
+    async def _composed(self, sample: DataSample, hooks: dict[str, Any]) -> list[Score[float]]:
         names = list(self.parts())
         notes = [Notes() for _ in sample.output]
         done: dict[int, Score[float]] = {}
@@ -416,11 +441,10 @@ class Cascade(Composition):
                 notes[i].stages[name] = "not asked"
             if not open_:
                 continue
-            for i, scored_part in zip(
-                open_, await self._asked(stage.reward, sample, open_, kwargs), strict=True
-            ):
-                notes[i].add(name, stage.reward, scored_part)
-                ended = self._ended(stage, name, scored_part, notes[i])
+            said = await self._asked(stage.reward, sample, open_, hooks)
+            for i, score in zip(open_, said, strict=True):
+                notes[i].add(name, score)
+                ended = self._ended(stage, name, score, notes[i])
                 if ended is not None:
                     done[i] = ended
         control = current_run.get()
@@ -430,10 +454,10 @@ class Cascade(Composition):
         return [notes[i].score_of(done[i]) for i in range(len(sample.output))]
 
     def _ended(
-        self, stage: Stage, name: str, scored_part: _Part, notes: Notes
+        self, stage: Stage, name: str, outcome: Score[Any], notes: Notes
     ) -> Score[float] | None:
         """An output's outcome if the cascade ends with this stage, None where it goes on."""
-        outcome, part = scored_part.outcome, stage.reward
+        part = stage.reward
         if outcome.value is None:
             notes.stages[name] = outcome.status
             if stage.no_score == "next" and stage is not self.stages[-1]:
@@ -629,32 +653,24 @@ class WeightedSum(Composition):
                 )
         return sentences
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Score[float]]:
+    async def _composed(self, sample: DataSample, hooks: dict[str, Any]) -> list[Score[float]]:
         everything = list(range(len(sample.output)))
-        asked = [self._asked(part, sample, everything, kwargs) for part in self.rewards.values()]
-        results = zip(self.rewards, await together_or_none(asked), strict=True)
-        on_scale = {
-            name: [self._on_scale(name, one) for one in by_output] for name, by_output in results
-        }
-        return [
-            self._sum({name: by_output[i] for name, by_output in on_scale.items()})
-            for i in everything
-        ]
+        asked = [self._asked(part, sample, everything, hooks) for part in self.rewards.values()]
+        by_output = zip(*await together_or_none(asked), strict=True)
+        return [self._sum(dict(zip(self.rewards, said, strict=True))) for said in by_output]
 
-    def _on_scale(self, name: str, scored_part: _Part) -> _Part:
-        part, outcome = self.rewards[name], scored_part.outcome
-        score = outcome.value
+    def _on_scale(self, name: str, outcome: Score[Any]) -> Score[Any]:
+        part, score = self.rewards[name], outcome.value
         if score is None:
-            return scored_part
-        own = scored_part.output.answer.reward
-        about = own.extra_data.get(part.key_in(own)) or {}
+            return outcome
+        about = outcome.extra
         if about.get("caused_by") == "answer" and self.weights[name] < 0 and part.higher_is_better:
             # the least of a penalty would be the most there is for an answer that breaks it
             score = part.score_range[1]
         if score is None:
             lost = unscored(about["reason"], f"{name} could not judge the answer", "answer")
-            return scored_part._replace(outcome=lost)
-        return scored_part._replace(outcome=replace(outcome, value=self.reported(part, score)))
+            return replace(lost, extra=about)
+        return replace(outcome, value=self.reported(part, score))
 
     def reported(self, part: BaseReward, score: float) -> float:
         """The score, or its share of the part's range with `normalize`."""
@@ -663,12 +679,12 @@ class WeightedSum(Composition):
         share = part.normalized(score)  # 1 is best, and a penalty is to stay one
         return share if part.higher_is_better else 1.0 - share
 
-    def _sum(self, parts: Mapping[str, _Part]) -> Score[float]:
+    def _sum(self, said: Mapping[str, Score[Any]]) -> Score[float]:
         notes = Notes()
-        for name, scored_part in parts.items():
-            notes.add(name, self.rewards[name], scored_part)
-        whole = Combination(self._weighted)({name: part.outcome for name, part in parts.items()})
-        return notes.score_of(whole)
+        on_scale = {name: self._on_scale(name, score) for name, score in said.items()}
+        for name, score in on_scale.items():
+            notes.add(name, score)
+        return notes.score_of(Combination(self._weighted)(on_scale))
 
     def _weighted(self, scores: Mapping[str, float]) -> tuple[float, str]:
         return weighted_sum({name: (self.weights[name], score) for name, score in scores.items()})

@@ -5,12 +5,14 @@ a `Score` to answers and steps. A `reward` here is an `AbstractReward`, which st
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, Field
 
 from rm_gallery.core.data.schema import (
+    DataSample,
     IssueStatus,
     Reward,
     RewardDimensionWithRank,
@@ -82,10 +84,11 @@ def _of_details(returned: RewardResult) -> Score[Any]:
 
 
 def is_plain(score: Score[Any]) -> bool:
-    """Whether it is a float with a reason and nothing beside, as most are."""
-    beside = score.details or score.components or score.extra
-    alone = type(score.value) is float and type(score.reason) is str and not beside
-    return alone and score.status == "scored"
+    """Whether it is a float, or several, with a reason and nothing beside, as most are."""
+    value, beside = score.value, score.details or score.components or score.extra
+    if type(value) is not float and not (type(value) is tuple and {*map(type, value)} == {float}):
+        return False
+    return type(score.reason) is str and not beside and score.status == "scored"
 
 
 def _plain(score: Score[Any]) -> Score[Any]:
@@ -202,7 +205,7 @@ def write(
         others = {name: value for name, value in before.extra_data.items() if name != key}
         extra_data, sources = {**others, **extra_data}, {**before.sources, **sources}
     scores = [detail.score for detail in details]
-    score = scores[0] if len(scores) == 1 else sum(scores) / len(scores) if scores else None
+    score = scores[0] if len(scores) == 1 else mean_of(scores) if scores else None
     step.__dict__["reward"] = build(
         Reward,
         {
@@ -232,20 +235,18 @@ def issue_of(source: str, outcome: Score[Any]) -> RewardIssue:
     )
 
 
-def write_missing(reward: Any, step: Step, score: Score[Any]) -> None:
-    """Write to an answer or step why it has no score."""
-    write(step, reward, [], issue_of(reward.name, score))
+def write_scores(reward: Any, sample: DataSample, scores: Sequence[Score[Any]]) -> None:
+    """Write to each output what was said of it, or to its steps what was said of each."""
+    for output, score in zip(sample.output, scores, strict=True):
+        for place, own in zip(reward.places(output), score.steps or (score,), strict=True):
+            write_score(reward, place, own)
 
 
 def write_score(reward: Any, step: Step, score: Score[Any]) -> None:
-    """Write a score that was `checked` to its answer or step, or the reason why there is none.
-
-    What the answer itself made impossible to judge has the worst score: no text gains by being
-    impossible to judge.
-    """
-    if score.value is None:
-        return _write_no_value(reward, step, score)
+    """Write a score to its answer or step, or the reason why there is none."""
     beside = {**score.components, **score.extra} if score.components or score.extra else {}
+    if score.value is None:
+        return write(step, reward, [], issue_of(reward.name, score), beside)
     before, own = step.reward, reward.name
     if before.sources or before.details or before.issues or before.extra_data or score.details:
         details = [_detail(own, *each) for each in score.dimensions(own)]
@@ -267,12 +268,3 @@ def write_score(reward: Any, step: Step, score: Score[Any]) -> None:
 def _detail(source: str, name: str, score: float, reason: str | None) -> RewardDimensionWithScore:
     fields = {"name": name, "reason": reason, "source": source, "score": score}
     return build(RewardDimensionWithScore, fields)
-
-
-def _write_no_value(reward: Any, step: Step, score: Score[Any]) -> None:
-    extra = {**score.components, **score.extra}
-    worst = reward.worst_score if score.cause == "answer" else None
-    if worst is None:
-        return write(step, reward, [], issue_of(reward.name, score), extra)
-    extra |= {"caused_by": "answer", "reason": score.code}
-    return write_score(reward, step, Score(worst, score.reason, extra=extra))

@@ -152,7 +152,7 @@ class BaseLLMReward(BaseReward):
         """The very prompt a sample would be judged with, without calling the model; the first one
         where there are several.
         """
-        jobs = self.plan(sample)
+        jobs = self.jobs(sample)
         if not jobs:
             raise Unscored(
                 f"{self.name} would not call the judge for this sample.", reason="no_jobs"

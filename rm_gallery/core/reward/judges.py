@@ -96,7 +96,7 @@ def most_calls(reward: AbstractReward, sample: DataSample) -> int:
     if reward.made_of_parts:
         return reward.asked_times * sum(most_calls(part, sample) for part in parts().values())
     times = max(1, len(models_of(reward))) if asks_a_model(reward) else 0
-    return len(reward.plan(sample)) * reward.asked_times * times
+    return len(reward.jobs(sample)) * reward.asked_times * times
 
 
 def lacking(value: Any) -> list[str]:

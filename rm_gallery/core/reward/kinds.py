@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from itertools import combinations
 from textwrap import indent
 from typing import Any, ClassVar, Literal, TypeVar
@@ -27,7 +28,7 @@ from rm_gallery.core.model.message import (
     picture_of,
 )
 from rm_gallery.core.reward.abstract import Job, Parts, View
-from rm_gallery.core.reward.founding import checked, no_reward, write_missing, write_score
+from rm_gallery.core.reward.founding import checked, no_reward
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.turns import total_of
 from rm_gallery.core.score import Bounds, Score, deciding, scored_by, unscored
@@ -181,7 +182,7 @@ class BasePointWiseReward(_WholeAnswers):
 
     kind: ClassVar[str] = "pointwise"
 
-    def plan(self, sample: DataSample) -> list[Job]:
+    def jobs(self, sample: DataSample) -> list[Job]:
         """One job per output; with a single output the job's sample is the sample itself."""
         outputs = [withheld(o) for o in sample.output] if self.judged else sample.output
         if len(outputs) == 1 and not self.judged:
@@ -190,10 +191,11 @@ class BasePointWiseReward(_WholeAnswers):
             Job(copy_with(sample, output=[output]), i, sample) for i, output in enumerate(outputs)
         ]
 
-    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
-        """Each outcome goes to its own output."""
-        for job, raw in zip(jobs, outcomes, strict=True):
-            write_score(self, sample.output[job.place].answer, raw)
+    def merge(
+        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]
+    ) -> list[Score[Any]]:
+        """Each outcome is that of its own output."""
+        return list(map(self.settled, outcomes))
 
 
 class BaseTrajectoryReward(BasePointWiseReward):
@@ -220,19 +222,22 @@ class EachOutput(BaseReward):
         """A score for each output."""
         return [checked(self, score) for score in returned]
 
-    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
+    def merge(
+        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]
+    ) -> list[Score[Any]]:
         """Each output gets what was said of it; of several together nobody can tell whose doing it
         is that there is no score.
         """
+        scores = list[Score[Any]]()
         for job, outcome in zip(jobs, outcomes, strict=True):
-            outputs = [sample.output[job.place]] if isinstance(job.place, int) else sample.output
+            n = 1 if isinstance(job.place, int) else len(sample.output)
             if outcome.value is None:
-                write_none = write_score if len(outputs) == 1 else write_missing
-                for output in outputs:
-                    write_none(self, output.answer, outcome)
-                continue
-            for output, score in zip(outputs, outcome.value, strict=True):
-                write_score(self, output.answer, score)
+                scores += [outcome.without_value()] * n if n > 1 else [self.settled(outcome)]
+            else:
+                scores += [
+                    self.settled(one) for _, one in zip(range(n), outcome.value, strict=True)
+                ]
+        return scores
 
 
 class PerOutputReward(EachOutput, BasePointWiseReward):
@@ -253,10 +258,10 @@ class PerOutputReward(EachOutput, BasePointWiseReward):
         """`listwise` where outputs are compared, else `pointwise`."""
         return "listwise" if self.compares else "pointwise"
 
-    def plan(self, sample: DataSample) -> list[Job]:
+    def jobs(self, sample: DataSample) -> list[Job]:
         """One job per output; one for the whole sample where outputs are compared."""
         if not self.compares:
-            return super().plan(sample)
+            return super().jobs(sample)
         return [Job(sample, None, sample)] if sample.output else []
 
 
@@ -300,10 +305,11 @@ class BaseStepWiseReward(BaseReward):
 
     def score_of_output(self, output: DataOutput) -> float | None:
         """One number from the scores of all steps, by `step_score`; None when a step has none."""
-        turns = output.turns[-1:] if _NEWEST_ONLY in self.__dict__ else output.turns
-        return total_of([self.score_of(turn.reward) for turn in turns], self.step_score)
+        return total_of(
+            [self.score_of(turn.reward) for turn in self.places(output)], self.step_score
+        )
 
-    def plan(self, sample: DataSample) -> list[Job]:
+    def jobs(self, sample: DataSample) -> list[Job]:
         """One job per turn of the policy; `sample.output[0].steps[-1]` is the one to judge."""
         jobs = []
         for i, output in enumerate(sample.output):
@@ -315,12 +321,25 @@ class BaseStepWiseReward(BaseReward):
                 jobs.append(Job(copy_with(sample, output=[part]), (i, j), sample))
         return jobs
 
-    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
-        """Each outcome goes to its own step."""
-        turns = [output.turns for output in sample.output]
-        for job, raw in zip(jobs, outcomes, strict=True):
-            i, j = job.place
-            write_score(self, turns[i][j], raw)
+    def merge(
+        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]
+    ) -> list[Score[Any]]:
+        """Each outcome is that of its own step."""
+        steps: list[list[Score[Any]]] = [[] for _ in sample.output]
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            steps[job.place[0]].append(self.settled(outcome))
+        return list(map(self.of_places, steps))
+
+    def places(self, output: DataOutput) -> Sequence[Step]:
+        """Its turns, or the newest one."""
+        return output.turns[-1:] if _NEWEST_ONLY in self.__dict__ else output.turns
+
+    def of_places(self, scores: Sequence[Score[Any]]) -> Score[Any]:
+        """The scores of its steps as one, by `step_score`."""
+        total = total_of([score.value for score in scores], self.step_score)
+        missing = [score for score in scores if score.value is None]
+        whole = Score(total) if total is not None else deciding(missing).without_value()
+        return replace(whole, steps=tuple(scores))
 
 
 class _ComparingReward(_WholeAnswers):
@@ -344,16 +363,9 @@ class _ComparingReward(_WholeAnswers):
         outputs = [sample.output[i] for i in order]
         return copy_with(sample, output=[withheld(o) for o in outputs] if self.judged else outputs)
 
-    def _write_all(self, sample: DataSample, outcome: Score[Any]) -> None:
-        for output in sample.output:
-            write_missing(self, output.answer, outcome)
-
-    def _too_few(self, sample: DataSample) -> bool:
-        return self.judged and len(sample.output) == 1
-
-    def _write_too_few(self, sample: DataSample) -> None:
+    def _too_few(self, sample: DataSample) -> list[Score[Any]]:
         message = "One output alone cannot be compared; use the pointwise reward of the same name."
-        self._write_all(sample, unscored("single_output", message, "data"))
+        return self.everywhere(sample, unscored("single_output", message, "data"))
 
 
 class BaseListWiseReward(_ComparingReward):
@@ -363,9 +375,9 @@ class BaseListWiseReward(_ComparingReward):
 
     kind: ClassVar[str] = "listwise"
 
-    def plan(self, sample: DataSample) -> list[Job]:
+    def jobs(self, sample: DataSample) -> list[Job]:
         """One job with every output; none for a sample with nothing to compare."""
-        if not sample.output or self._too_few(sample):
+        if not sample.output or (self.judged and len(sample.output) == 1):
             return []
         order = self.order(sample, len(sample.output))
         return [Job(self.arranged(sample, order), order, sample)]
@@ -373,24 +385,28 @@ class BaseListWiseReward(_ComparingReward):
     def _gives(self, sample: DataSample) -> tuple[int, Bounds]:
         return len(sample.output), self.score_range
 
-    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
+    def merge(
+        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]
+    ) -> list[Score[Any]]:
         """The numbers go back to the outputs they were given for."""
         if not jobs:
-            return self._write_too_few(sample)
+            return self._too_few(sample)
         order: list[int] = jobs[0].place
         score = outcomes[0]
         if score.value is None:
-            return self._write_all(sample, score)
+            return self.everywhere(sample, score.without_value())
         extra = {**score.components, **score.extra}
         if self.judged:
             extra["order"] = order
+        given = dict[int, Score[Any]]()
         for position, index in enumerate(order):
-            details = [
-                detail._replace(value=detail.value[position])
-                for detail in score.dimensions(self.name)
-            ]
-            write_score(self, sample.output[index].answer, scored_by(details, extra))
-        return None
+            details = [detail._replace(value=detail.value[position]) for detail in score.details]
+            given[index] = (
+                scored_by(details, extra)
+                if details
+                else Score(score.value[position], score.reason, extra=extra)
+            )
+        return [given[index] for index in range(len(order))]
 
 
 class BasePairWiseReward(_ComparingReward):
@@ -417,7 +433,7 @@ class BasePairWiseReward(_ComparingReward):
         """A pair."""
         return 2
 
-    def plan(self, sample: DataSample) -> list[Job]:
+    def jobs(self, sample: DataSample) -> list[Job]:
         """One job per pair and order."""
         if len(sample.output) < 2:
             return []
@@ -435,12 +451,14 @@ class BasePairWiseReward(_ComparingReward):
     def _gives(self, sample: DataSample) -> tuple[int, Bounds]:
         return 2, (None, None)
 
-    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
+    def merge(
+        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]
+    ) -> list[Score[Any]]:
         """Share of pairs won per output, of the pairs that were judged; an output of which less
         than half were has no score.
         """
         if not jobs:
-            return self._write_too_few(sample)
+            return self._too_few(sample)
         margins: dict[tuple[int, int], list[float]] = {}
         orders: dict[str, list[list[int]]] = {}
         reasons: list[list[str]] = [[] for _ in sample.output]
@@ -450,7 +468,7 @@ class BasePairWiseReward(_ComparingReward):
             pair = (min(first, second), max(first, second))
             if score.value is None:
                 if score.code in UNFINISHED:  # to be judged when the run goes on
-                    return self._write_all(sample, score)
+                    return self.everywhere(sample, score.without_value())
                 lost.setdefault(pair, score)
                 continue
             told = score.dimensions(self.name)
@@ -462,22 +480,21 @@ class BasePairWiseReward(_ComparingReward):
                 reasons[first].append(reason)
                 reasons[second].append(reason)
         kept = _compared(len(sample.output), lost)
-        for index, output in enumerate(sample.output):
-            if index not in kept:
-                why = deciding(
-                    [outcome for pair, outcome in lost.items() if index in pair] or lost.values()
-                )
-                write_missing(self, output.answer, why)
-        if kept:
-            # a pair that was judged in one order alone says which stood first as much as which is
-            # better
-            judged = {
-                p: seen
-                for p, seen in margins.items()
-                if p not in lost and p[0] in kept and p[1] in kept
-            }
-            self._write_shares(sample, kept, judged, orders, reasons)
-        return None
+        # a pair that was judged in one order alone says which stood first as much as which is better
+        judged = {
+            p: seen
+            for p, seen in margins.items()
+            if p not in lost and p[0] in kept and p[1] in kept
+        }
+        shares = self._shares(len(sample.output), kept, judged, orders, reasons) if kept else {}
+        return [
+            shares[index]
+            if index in shares
+            else deciding(
+                [outcome for pair, outcome in lost.items() if index in pair] or lost.values()
+            ).without_value()
+            for index in range(len(sample.output))
+        ]
 
     def aggregate(self, n: int, margins: dict[tuple[int, int], list[float]]) -> list[float]:
         """One score per output, in the declared range, from what was seen of each pair; here the
@@ -497,14 +514,14 @@ class BasePairWiseReward(_ComparingReward):
             judged[j] += 1
         return [share / count for share, count in zip(won, judged, strict=True)]
 
-    def _write_shares(
+    def _shares(
         self,
-        sample: DataSample,
+        n: int,
         kept: list[int],
         margins: dict[tuple[int, int], list[float]],
         orders: dict[str, list[list[int]]],
         reasons: list[list[str]],
-    ) -> None:
+    ) -> dict[int, Score[Any]]:
         places = {index: place for place, index in enumerate(kept)}
         scores = self.aggregate(
             len(kept), {(places[i], places[j]): seen for (i, j), seen in margins.items()}
@@ -517,11 +534,12 @@ class BasePairWiseReward(_ComparingReward):
                 "orders": {pair: orders[pair] for pair in pairs},
                 "flip_rate": flips / len(margins),
             }
-        if len(margins) < math.comb(len(sample.output), 2):
-            extra["judged_pairs"] = f"{len(margins)} of {math.comb(len(sample.output), 2)}"
-        for index, score in zip(kept, scores, strict=True):
-            found = Score(score, "\n".join(reasons[index]), extra=extra)
-            write_score(self, sample.output[index].answer, checked(self, found))
+        if len(margins) < math.comb(n, 2):
+            extra["judged_pairs"] = f"{len(margins)} of {math.comb(n, 2)}"
+        return {
+            index: checked(self, Score(score, "\n".join(reasons[index]), extra=extra))
+            for index, score in zip(kept, scores, strict=True)
+        }
 
 
 def _compared(n: int, lost: Collection[tuple[int, int]]) -> list[int]:

@@ -7,7 +7,7 @@ Who caused a missing score that may be an answer's own doing is tried out in `bl
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,11 +28,13 @@ from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.score import (
     NOT_BEGUN,
     UNDECLARED,
+    Detail,
     Score,
     about_code,
     deciding,
     out_of_range,
     scored,
+    scored_by,
     unscored,
 )
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, Unscored
@@ -66,36 +68,26 @@ def writable_copy(sample: DataSample) -> DataSample:
 
 def said_of(reward: AbstractReward, output: DataOutput) -> Score[float]:
     """What a reward said of an output it has judged: its score, or why there is none."""
-    score = reward.score_of_output(output)
-    if score is not None:
-        return scored(score)
-    return _issue_among(reward, (output.answer, *(output.steps or ())))
+    return reward.of_places([said_of_step(reward, place) for place in reward.places(output)])
 
 
 def said_of_step(reward: AbstractReward, step: Step) -> Score[float]:
-    """What a reward said of one step it has judged."""
-    score = reward.score_of(step.reward)
-    return scored(score) if score is not None else _issue_among(reward, [step])
-
-
-def _issue_among(reward: AbstractReward, steps: Iterable[Step]) -> Score[float]:
-    issues = [issue for place in steps for issue in _own_issues(reward, place.reward)]
-    if not issues:
-        return unscored("no_score", f"{reward.name} gave no score.", "rule")
-    return deciding(
-        [
-            Score(None, issue.message, status=issue.status, cause=issue.cause, code=issue.reason)
-            for issue in issues
-        ]
-    )
-
-
-def _own_issues(reward: AbstractReward, written: Any) -> list[RewardIssue]:
-    return (
-        [issue for issue in written.issues if issue.name == reward.key_in(written)]
-        if written.issues
-        else []
-    )
+    """What a reward said of one answer or step it has judged."""
+    written = step.reward
+    key = reward.key_in(written)
+    extra = written.extra_data.get(key, {})
+    own = [Detail(d.name, d.score, d.reason) for d in written.details if d.source == key]
+    if len(own) == 1 and own[0].name == reward.name:
+        return scored(own[0].value, own[0].reason or "", extra=extra)
+    if own:
+        return scored_by(own, extra)
+    issues: list[Score[Any]] = [
+        Score(None, issue.message, {}, issue.status, issue.cause, issue.reason, extra)
+        for issue in written.issues
+        if issue.name == key
+    ]
+    none = unscored("no_score", f"{reward.name} gave no score.", "rule")
+    return deciding(issues or [none])
 
 
 # -- kept in a run's folder ------------------------------------------------------------------------
@@ -138,7 +130,7 @@ class RewardFolder(RunFolder):
             if asks_a_model(reward) and reward.is_async() and not reward.made_of_parts:
                 evaluate = reward._evaluate  # type: ignore[attr-defined]  # checked when the reward was built
                 yield from (
-                    partial(evaluate, job.sample, **self._hooks) for job in reward.plan(shown)
+                    partial(evaluate, job.sample, **self._hooks) for job in reward.jobs(shown)
                 )
 
     def parts_of(

@@ -16,7 +16,9 @@ from rm_gallery.core.reward.run import (
     run_list,
     run_one,
     run_stream,
+    scores_of,
 )
+from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import copy_with
 
@@ -125,6 +127,42 @@ class BaseReward(AbstractReward):
         """Awaitable twin of `evaluate_batch`, from any event loop."""
         given = {**keywords, "max_workers": max_workers}
         return await run_list(*self._run_of(samples, options, hooks, given))
+
+    def score_batch(
+        self,
+        samples: Iterable[DataSample | dict[str, Any]],
+        max_workers: int | None = None,
+        *,
+        options: RunOptions | None = None,
+        hooks: Mapping[str, Any] | None = None,
+        **keywords: Any,
+    ) -> list[list[Score[Any]]]:
+        """As `evaluate_batch`, and gives the scores alone: for each sample, in the given order, what
+        is said of each of its outputs. No copy is made that they would be written to.
+
+        >>> from rm_gallery import DataSample, RewardRegistry
+        >>> row = {"input": [{"role": "user", "content": "2 + 2?"}], "metadata": {"reference": "4"}}
+        >>> said = [{"answer": {"role": "assistant", "content": text}} for text in ("4", "five")]
+        >>> [scores] = RewardRegistry.create("accuracy").score_batch([{**row, "output": said}])
+        >>> [score.value for score in scores]
+        [1.0, 0.0]
+        """
+        library_loop.refuse_blocking(f"{type(self).__name__}.score_batch", "async_score_batch")
+        given = {**keywords, "max_workers": max_workers}
+        return library_loop.drive(scores_of(*self._run_of(samples, options, hooks, given)))
+
+    async def async_score_batch(
+        self,
+        samples: Iterable[DataSample | dict[str, Any]],
+        max_workers: int | None = None,
+        *,
+        options: RunOptions | None = None,
+        hooks: Mapping[str, Any] | None = None,
+        **keywords: Any,
+    ) -> list[list[Score[Any]]]:
+        """Awaitable twin of `score_batch`, from any event loop."""
+        given = {**keywords, "max_workers": max_workers}
+        return await scores_of(*self._run_of(samples, options, hooks, given))
 
     def _run_of(
         self,

@@ -24,9 +24,8 @@ from pydantic.fields import FieldInfo
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.message import how_it_ended
-from rm_gallery.core.reward.founding import checked, is_plain, score_of_result, write_score
+from rm_gallery.core.reward.founding import checked, is_plain, score_of_result
 from rm_gallery.core.reward.kinds import BasePointWiseReward, conversation_text
-from rm_gallery.core.reward.outputs import writable_copy
 from rm_gallery.core.reward.registry import RewardRegistry, rule_class_name
 from rm_gallery.core.reward.schema import Example, RewardMeta
 from rm_gallery.core.score import Bounds, Detail, Score, checked_bounds, score_of_error
@@ -42,8 +41,6 @@ Scorer = Callable[[DataSample], Any]
 """What scores a sample of one output: it gives a `Score`, a number, or what else `@rule` takes."""
 Reader = Callable[[DataSample, str], Any]
 """What a parameter is given of a sample, for the rule of a name."""
-Scored = tuple[DataSample, Score[Any] | None]
-"""A scored copy of a sample, and the first score that it lacks."""
 
 
 class RuleReward(BasePointWiseReward):
@@ -63,9 +60,9 @@ class RuleReward(BasePointWiseReward):
         """What scores a sample of one output with these settings. An inline rule has one."""
         raise NotImplementedError
 
-    def inline_score(self) -> Callable[[DataSample], Scored] | None:
-        """`_scored_copy` with these settings, where the rule is over at once."""
-        return partial(_scored_copy, self, self.scorer()) if _is_inline(type(self)) else None
+    def at_once(self) -> Callable[[DataSample], list[Score[Any]]] | None:
+        """`_scores` with these settings, where the rule is over at once."""
+        return partial(_scores, self, self.scorer()) if _is_inline(type(self)) else None
 
 
 class KillableRule(RuleReward):
@@ -97,33 +94,27 @@ class KillableRule(RuleReward):
 def _is_inline(reward: Any) -> bool:
     """Whether rewards of this class are called at once; a subclass with a method of its own is not."""
     declared = next(cls for cls in reward.__mro__ if "inline" in vars(cls))
-    return declared.inline and (reward._evaluate, reward.plan, reward.merge) == (
-        declared._evaluate,
-        BasePointWiseReward.plan,
-        BasePointWiseReward.merge,
-    )
+    own = reward._evaluate, reward.plan, reward.jobs, reward.merge
+    base = BasePointWiseReward
+    return declared.inline and own == (declared._evaluate, base.plan, base.jobs, base.merge)
 
 
-def _scored_copy(reward: RuleReward, score: Scorer, sample: DataSample) -> Scored:
-    """A copy of the sample with each output scored, and the first score that is missing.
+def _scores(reward: RuleReward, score: Scorer, sample: DataSample) -> list[Score[Any]]:
+    """The score of each output.
 
     Raises ConfigError for an error of the run, which no other sample would escape.
     """
-    sample = writable_copy(sample)
-    outputs = sample.output
-    missing = None
+    outputs, scores = sample.output, []
     for output in outputs:
         part = sample if len(outputs) == 1 else copy_with(sample, output=[output])
         try:
-            outcome = checked(reward, score_of_rule(score(part)))
+            found = checked(reward, score_of_rule(score(part)))
         except KeyboardInterrupt:  # of the person who waits
             raise
         except BaseException as error:  # noqa: BLE001 - recorded; an error of the run is raised again
-            outcome = score_of_error(_named(reward.name, error))
-        write_score(reward, output.answer, outcome)
-        if not outcome.ok:
-            missing = missing or outcome
-    return sample, missing
+            found = score_of_error(_named(reward.name, error))
+        scores.append(found if found.ok else reward.settled(found))
+    return scores
 
 
 # -- what a rule sees ------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from collections.abc import (
     Collection,
     Generator,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
@@ -20,7 +19,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rm_gallery.core.data.schema import DataSample, RewardIssue
+from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.batch import Batch, Parts
 from rm_gallery.core.engine.context import questions, stop_mark
@@ -33,9 +32,9 @@ from rm_gallery.core.engine.ray import RayPlan
 from rm_gallery.core.engine.single import run_single
 from rm_gallery.core.reward.abstract import AbstractReward, current_job
 from rm_gallery.core.reward.blame import SecondLook
-from rm_gallery.core.reward.founding import issue_of, write
-from rm_gallery.core.reward.outputs import RewardFolder, killable, writable_copy
-from rm_gallery.core.score import Score, is_run_level, score_of_error
+from rm_gallery.core.reward.founding import write_scores
+from rm_gallery.core.reward.outputs import RewardFolder, killable, said_of, writable_copy
+from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import DataError, Inapplicable
 
 Samples = Iterable[DataSample | dict[str, Any]]
@@ -86,13 +85,21 @@ def options_of(
 # -- many samples ----------------------------------------------------------------------------------
 
 
-class RewardBatch(Batch[DataSample]):
-    """Samples that a reward scores."""
+class RewardBatch(Batch[Any]):
+    """Samples that a reward scores: a copy of each to which its scores are written, or its scores
+    alone, which are kept nowhere.
+    """
 
     def __init__(
-        self, reward: AbstractReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
+        self,
+        reward: AbstractReward,
+        samples: Samples,
+        options: RunOptions,
+        hooks: dict[str, Any],
+        writes: bool = True,
     ) -> None:
         reward.check()
+        self._writes = writes
         deadline, workers = (
             options.deadline or (None if options.batch else reward.deadline),
             max(options.max_workers, reward.least_workers),
@@ -103,11 +110,28 @@ class RewardBatch(Batch[DataSample]):
         )
         self._reward, self._hooks = reward, hooks
 
-    def _inline(self) -> Callable[[Any, int], tuple[DataSample, Score[Any] | None]] | None:
-        reward, options = self._reward, self.options
+    def _inline(self) -> Callable[[Any, int], tuple[Any, Score[Any] | None]] | None:
+        options, writes = self.options, self._writes
         here = options.run_dir is None and options.engine is None and (options.processes or 1) < 2
-        score = reward.inline_score() if here and not self._hooks else None
-        return None if score is None else lambda raw, index: score(_sample(raw, index))
+        score = self._reward.at_once() if here and not self._hooks else None
+        if score is None:
+            return None
+
+        def result(raw: Any, index: int) -> tuple[Any, Score[Any] | None]:
+            sample = _sample(raw, index)
+            if writes:
+                sample = writable_copy(sample)
+            scores, missing = score(sample), None
+            for each in scores:
+                if each.value is None:
+                    missing = each
+                    break
+            if not writes:
+                return scores, missing
+            write_scores(self._reward, sample, scores)
+            return sample, missing
+
+        return result
 
     def _open_folder(self, options: RunOptions) -> RewardFolder:
         return RewardFolder(self._reward, options, self._hooks)
@@ -127,27 +151,33 @@ class RewardBatch(Batch[DataSample]):
         return super()._ray_plan(options)
 
     def _made_again(self) -> dict[str, Any]:
-        return {"reward": self._reward, "samples": [], "hooks": self._hooks}
+        own = {"samples": [], "hooks": self._hooks, "writes": self._writes}
+        return {"reward": self._reward, **own}
 
     def _run_plan(
         self, items: Samples, folder: RewardFolder | Again | None, options: RunOptions
     ) -> Parts:
         reward = self._reward
+        samples = (_sample(raw, index) for index, raw in enumerate(items))
         return (
-            plans_of(reward, items, folder),
+            (
+                written(reward, sample, folder) if self._writes else reward.plan(sample)
+                for sample in samples
+            ),
             executor(reward, self._hooks, options.deadline, folder, options.processes),
             # the pool of worker processes has a clock of its own, see `killable`
             replace(options, deadline=None) if reward.cpu_bound else options,
         )
 
-    def _not_begun(
-        self, outcome: Score[Any]
-    ) -> Callable[[DataSample | dict[str, Any], int], DataSample]:
-        issue = issue_of(self._reward.name, outcome)
+    def _not_begun(self, outcome: Score[Any]) -> Callable[[DataSample | dict[str, Any], int], Any]:
+        reward = self._reward
 
-        def result(raw: DataSample | dict[str, Any], index: int) -> DataSample:
-            sample = writable_copy(_sample(raw, index))
-            _write_everywhere(self._reward, sample, issue)
+        def result(raw: DataSample | dict[str, Any], index: int) -> Any:
+            sample = _sample(raw, index)
+            scores = reward.everywhere(sample, outcome)
+            if not self._writes:
+                return scores
+            write_scores(reward, sample := writable_copy(sample), scores)
             return sample
 
         return result
@@ -168,6 +198,17 @@ async def run_list(
 ) -> list[DataSample]:
     """Score all samples and return the copies in the given order."""
     return await RewardBatch(reward, samples, options, hooks).all()
+
+
+async def scores_of(
+    reward: AbstractReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
+) -> list[list[Score[Any]]]:
+    """For each sample, in the given order, what the reward says of its outputs."""
+    if options.run_dir is None and options.blame != "probe":
+        return await RewardBatch(reward, samples, options, hooks, writes=False).all()
+    # what is kept and what is looked at once more is written
+    done = await run_list(reward, samples, options, hooks)
+    return [[said_of(reward, output) for output in sample.output] for sample in done]
 
 
 async def run_stream(
@@ -207,7 +248,7 @@ async def look_again(
     look = SecondLook(reward, samples)
     while asked := look.asked:
         trial = look.probing(options)
-        look.take(await run_list(look.reward, asked, trial, hooks), _billed(options, trial))
+        look.take(await scores_of(look.reward, asked, trial, hooks), _billed(options, trial))
     return look.changed
 
 
@@ -255,26 +296,30 @@ async def run_one(
     sample, chosen, values, plain = _plain_call(reward, sample, options, hooks, keywords)
     if not plain:
         return (await run_list(reward, [sample], chosen, values))[0]
-    reward.check()
-    if not values and library_loop.is_driven() and (score := reward.inline_score()) is not None:
-        scored = score(sample)[0]
-    else:
-        scored = await _run_alone(reward, sample, values)
+    scored = writable_copy(sample)
+    write_scores(reward, scored, await scores_of_one(reward, scored, values))
     if chosen.blame == "probe":
         await look_again(reward, [scored], chosen, values)
     return scored
 
 
-async def _run_alone(
+async def scores_of_one(
     reward: AbstractReward, sample: DataSample, hooks: dict[str, Any]
-) -> DataSample:
-    if library_loop.is_driven():
+) -> list[Score[Any]]:
+    """What the reward says of each output of a sample, as a part of the run this is called in."""
+    reward.check()
+    driven = library_loop.is_driven()
+    if driven and not hooks and (score := reward.at_once()) is not None:
+        return score(sample)
+    if driven:
         library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate", "async_evaluate")
-    execute, plan = executor(reward, hooks, reward.deadline), plan_of(reward, sample)
+    execute, plan = executor(reward, hooks, reward.deadline), reward.plan(sample)
     workers = max(reward.max_workers, reward.least_workers)
     deadline, lane = None if reward.cpu_bound else reward.deadline, lane_of(reward)
-    scored: DataSample = await run_single(plan, execute, type(reward), workers, deadline, lane)
-    return scored
+    scores: list[Score[Any]] = await run_single(
+        plan, execute, type(reward), workers, deadline, lane
+    )
+    return scores
 
 
 # -- samples, jobs, results ------------------------------------------------------------------------
@@ -344,39 +389,17 @@ def _lane_of(reward: type[AbstractReward]) -> LaneName:
     return "loop" if reward.cpu_bound or reward.is_async() else "threads"
 
 
-def plans_of(
-    reward: AbstractReward, samples: Samples, folder: RewardFolder | Again | None = None
-) -> Iterator[Plan]:
-    """The plan of every sample."""
-    for index, raw in enumerate(samples):
-        yield plan_of(reward, _sample(raw, index), folder)
-
-
-def plan_of(
+def written(
     reward: AbstractReward, sample: DataSample, folder: RewardFolder | Again | None = None
 ) -> Plan:
-    """Score a copy of a sample, unless its folder has that already, and keep it there. What raises
-    costs this sample alone, unless it is an error of the run.
+    """The plan of a sample, which gives a copy to which its scores are written; its folder keeps
+    them, or has them already.
     """
     copied = writable_copy(sample)
     if folder is not None and folder.restore(copied):
         return copied
-    try:
-        jobs: list[Any] = reward.plan(copied)
-    except Exception as error:
-        if is_run_level(error):
-            raise
-        jobs = [error]
-    scores = yield jobs
-    try:
-        if jobs and isinstance(jobs[0], Exception):
-            _write_everywhere(reward, copied, issue_of(reward.name, scores[0]))
-        else:
-            reward.merge(copied, jobs, scores)
-    except Exception as error:
-        if is_run_level(error):
-            raise
-        _write_everywhere(reward, copied, issue_of(reward.name, score_of_error(error)))
+    scores = yield from reward.plan(copied)
+    write_scores(reward, copied, scores)
     if folder is not None:
         folder.append(copied)
     return copied
@@ -412,11 +435,3 @@ def executor(
         return (read_later if awaitable(returned) else read)(returned, job.sample)
 
     return execute
-
-
-def _write_everywhere(reward: AbstractReward, sample: DataSample, issue: RewardIssue) -> None:
-    """Say at every place a reward of this kind writes to why it has no score there."""
-    stepwise = reward.kind == "stepwise"
-    for output in sample.output:
-        for place in output.turns if stepwise else (output.answer,):
-            write(place, reward, [], issue)

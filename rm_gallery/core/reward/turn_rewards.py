@@ -9,7 +9,6 @@ from pydantic import Field, SerializeAsAny
 
 from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.reward.compose import TURNS, Composition, Notes, together_or_none
-from rm_gallery.core.reward.outputs import said_of_step
 from rm_gallery.core.reward.resolve import as_part
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.turns import Credit, Total, credited, differences, total_of
@@ -116,27 +115,26 @@ class TurnRewards(Composition):
             return None, None
         return low, high
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Score[float]]:
+    async def _composed(self, sample: DataSample, hooks: dict[str, Any]) -> list[Score[float]]:
         everything = list(range(len(sample.output)))
-        asked = [self._asked(part, sample, everything, kwargs) for part in self.rewards.values()]
+        asked = [self._asked(part, sample, everything, hooks) for part in self.rewards.values()]
         told = zip(sample.output, *await together_or_none(asked), strict=True)
         return [self._turns(dict(zip(self.rewards, own, strict=True)), one) for one, *own in told]
 
-    def _turns(self, parts: dict[str, Any], output: DataOutput) -> Score[float]:
+    def _turns(self, parts: dict[str, Score[Any]], output: DataOutput) -> Score[float]:
         """The reward of each turn of one output, and their total."""
         notes, n = Notes(), len(output.turns)
-        for name, part in parts.items():
-            notes.add(name, self.rewards[name], part)
+        for name, score in parts.items():
+            notes.add(name, score)
         rewards: list[float | None] = [0.0] * n
-        said: list[Score[Any]] = []
+        said: tuple[Score[Any], ...] = ()
         if "steps" in parts:
-            judged = parts["steps"].output.turns
-            said = [said_of_step(self.rewards["steps"], turn) for turn in judged]
+            said = parts["steps"].steps
             scores = [score.value for score in said]
             added = differences(scores, self.gamma, self.start) if self.differences else scores
             rewards = [None if each is None else self.weight * each for each in added]
         if "outcome" in parts:
-            outcome = parts["outcome"].outcome
+            outcome = parts["outcome"]
             if outcome.value is None:
                 return notes.score_of(outcome.without_value(f"outcome: {outcome.reason}"))
             shares = credited(outcome.value, n, self.credit, self.gamma)

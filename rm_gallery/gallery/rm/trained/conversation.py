@@ -16,7 +16,6 @@ from rm_gallery.core.data.schema import (
 from rm_gallery.core.model.message import TEXT_PARTS, ChatMessage, MessageRole
 from rm_gallery.core.reward.abstract import Job
 from rm_gallery.core.reward.base import BaseStepWiseReward
-from rm_gallery.core.reward.founding import write_missing, write_score
 from rm_gallery.core.reward.schema import Example, sample_of
 from rm_gallery.core.score import Bounds, Score, unscored
 from rm_gallery.core.text.canonical import without_turn_end
@@ -219,7 +218,7 @@ class ProcessReward(BaseStepWiseReward):
 
     score_range = (0.0, 1.0)
 
-    def plan(self, sample: DataSample) -> list[Job]:
+    def jobs(self, sample: DataSample) -> list[Job]:
         """One job per output; none for a trajectory, which no process reward model was trained on."""
         return [
             Job(copy_with(sample, output=[output]), place, sample)
@@ -230,20 +229,20 @@ class ProcessReward(BaseStepWiseReward):
     def _gives(self, sample: DataSample) -> tuple[int, Bounds]:
         return len(sample.output[0].turns), self.score_range
 
-    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
-        """Each number goes to its step; one that is missing or out of range costs the whole answer."""
-        for output in sample.output:
-            if output.is_trajectory:
-                missing = unscored("trajectory", "The output is no solution in steps.", "data")
-                for turn in output.turns:
-                    write_missing(self, turn, missing)
+    def merge(
+        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]
+    ) -> list[Score[Any]]:
+        """Each number is its step's; one that is missing or out of range costs the whole answer."""
+        none = unscored("trajectory", "The output is no solution in steps.", "data")
+        said = self.everywhere(sample, none)
         for job, outcome in zip(jobs, outcomes, strict=True):
-            steps = sample.output[job.place].turns
-            score = outcome
-            if score.code == "invalid_result":  # the numbers are the model's
-                score = replace(score, cause="judge")
-            for place, step in enumerate(steps):
-                if score.value is None:
-                    write_missing(self, step, score)
-                else:
-                    write_score(self, step, Score(score.value[place]))
+            places = self.places(sample.output[job.place])
+            if outcome.value is not None:
+                steps = list(map(Score, outcome.value[-len(places) :]))
+            else:
+                lost = outcome.without_value()
+                if lost.code == "invalid_result":  # the numbers are the model's
+                    lost = replace(lost, cause="judge")
+                steps = [lost] * len(places)
+            said[job.place] = self.of_places(steps)
+        return said
