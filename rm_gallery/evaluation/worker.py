@@ -160,7 +160,7 @@ def _metric_results(
     for at, item in enumerate(items):
         try:
             key: str | int = at
-            if function.mode != "pointwise":
+            if function.mode == "batch":
                 # functions of mode `batch` get the answers to one prompt and reference together
                 messages = message_dicts(item["messages"], f"rollouts_messages[{at}]")
                 truth, original = item.get("ground_truth"), item.get("original_messages")

@@ -12,7 +12,7 @@ from typing import Any
 
 from rm_gallery.core.data.conversation import turns_said
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.reward.kinds import BaseStepWiseReward
+from rm_gallery.core.reward.kinds import BaseStepWiseReward, EachTurn
 from rm_gallery.core.reward.turn_rewards import TurnRewards
 from rm_gallery.core.reward.turns import differences
 from rm_gallery.core.utils.errors import ConfigError
@@ -79,6 +79,7 @@ class EpisodeRewards(TrainerReward):
         if isinstance(steps, BaseStepWiseReward):
             self.step_scorer = RowScorer(steps.for_newest_turn(), **self._scoring)
             self.step_scorer.look_twice()
+        self.hears = isinstance(steps, EachTurn) and steps.hears
         if outcome is not None and outcome.kind != "stepwise":
             self.outcome_scorer = self.scorer
             if self.turns is not None:
@@ -115,8 +116,15 @@ class Episode:
 
         Raises:
             NoScore: the outcome has no score, and `on_error` is "raise".
+            ConfigError: the reward reads what tools answered to a turn, and a turn that calls some
+                comes without: at the end of the episode it would be worth another number.
         """
         self.observe(turn, "assistant")
+        if self._by.hears and not done and self._spoken[-1].get("tool_calls"):
+            raise ConfigError(
+                f"{self._by.scorer.name} reads what tools answered to a turn, and this one comes "
+                f"without; hand both over together: step([turn, *results])."
+            )
         given = (self._prompt, self._spoken, self._row)
         turns, outcome = self._by.turns, self._by.outcome_scorer if done else None
         value: float | None = 0.0

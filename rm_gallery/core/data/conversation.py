@@ -26,7 +26,7 @@ from rm_gallery.core.data.schema import (
 from rm_gallery.core.model.message import ChatMessage, ToolCall, ToolFunction, text_of
 from rm_gallery.core.text.canonical import turn_text
 from rm_gallery.core.utils.errors import DataError
-from rm_gallery.core.utils.models import build
+from rm_gallery.core.utils.models import build, copy_with
 
 M = TypeVar("M", bound=ChatMessage)
 _PLAIN = frozenset({"role", "content"})
@@ -404,6 +404,23 @@ def turns_after(output: DataOutput) -> list[ChatMessage]:
     """What tools, users and environments said after the answer, such as the result of a last call."""
     after = output.answer.additional_kwargs.get(_AFTER, ())
     return [_chat(dict(turn), "after the answer") for turn in after]
+
+
+def at_turn(output: DataOutput, number: int) -> DataOutput:
+    """The output when one of its `turns` had been taken, and heard what tools and others said to it:
+    that turn is the answer, and what came before it the steps. It keeps the label of the whole.
+    """
+    spoken, places = [*(output.steps or ()), output.answer], output.turn_places
+    place = places[number]
+    if number + 1 < len(places):
+        heard = [dict_of(said) for said in spoken[place + 1 : places[number + 1]]]
+    else:
+        heard = list(output.answer.additional_kwargs.get(_AFTER, ()))
+    turn = spoken[place]
+    about = {**turn.additional_kwargs, **({_AFTER: heard} if heard else {})}
+    label = {**(output.answer.label or {}), **(turn.label or {})}
+    answer = copy_with(turn, label=label or None, additional_kwargs={**about, CONVERSATION: True})
+    return build(DataOutput, {"answer": answer, "steps": spoken[:place] or None})
 
 
 def messages_of(sample: DataSample, output: DataOutput) -> list[dict[str, Any]]:

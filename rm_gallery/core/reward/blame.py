@@ -61,6 +61,10 @@ blame.
 """
 FALSE_BLAME = 1 / 5000
 """How likely an honest answer may be blamed."""
+MOST_LOST = 0.6
+"""A reward that loses more than this share at random says nothing about an answer."""
+FEW, OFTEN = 10, 0.1
+"""Answers without a score, and their share, from which on a judge is often silent."""
 CONTROLS = 8
 _PRIOR = (0.5, 5.0)
 """Lost and scored, before anything is known: a single answer has to fail four times."""
@@ -92,6 +96,8 @@ class Losses:
     """
 
     scored: float = 0.0
+    missed: float = 0.0
+    """Had no score at once, for whatever reason."""
     lost: float = 0.0
     recent: deque[Control] = field(default_factory=lambda: deque(maxlen=CONTROLS))
     """Answers that got a score, for where a batch has none."""
@@ -102,24 +108,41 @@ class Losses:
         return (self.lost + _PRIOR[0]) / (self.scored + _PRIOR[1])
 
     @property
+    def often_silent(self) -> bool:
+        """Whether so many answers had no score at once that silence is no news of one of them: what
+        its judge says when asked again need not be heard twice.
+        """
+        return self.missed >= max(FEW, OFTEN * (self.missed + self.scored))
+
+    @property
     def failures(self) -> float:
         """How often an answer has to fail until it is to blame; never, where the reward loses most
         of all.
         """
-        if self.share > 0.5:
+        if self.share > MOST_LOST:
             return math.inf
         return max(TRIALS, math.ceil(math.log(FALSE_BLAME) / math.log(self.share)))
 
     @property
     def losses(self) -> int:
-        """How many controls may be lost, at random, until `TRIALS` have a score."""
-        return int(4 * TRIALS * self.share)
+        """How many controls may be lost until `TRIALS` have a score: so many that one in twenty loses
+        more at random.
+        """
+        share = min(self.share, MOST_LOST)
+        lost, chance = 0, (1 - share) ** TRIALS
+        more = chance
+        while more < 0.95:
+            lost += 1
+            chance *= share * (TRIALS + lost - 1) / lost
+            more += chance
+        return lost
 
-    def note(self, scored: int, new: Sequence[Control]) -> None:
-        """Take in what a batch scored at once."""
+    def note(self, scored: int, missed: int, new: Sequence[Control]) -> None:
+        """Take in what a batch scored at once, and how many it did not."""
         if self.scored > REMEMBERED:
-            self.scored, self.lost = self.scored / 2, self.lost / 2
+            self.scored, self.lost, self.missed = self.scored / 2, self.lost / 2, self.missed / 2
         self.scored += scored
+        self.missed += missed
         self.recent.extend(new[-CONTROLS:])
 
 
@@ -168,7 +191,7 @@ class SecondLook:
             why = [place.why.reason for _, places in suspects for place in places]
             batch.is_outage_likely = len(why) >= _ALIKE and len(set(why)) == 1
         units = {id(one.sample) for one in scored} if reward.compares else scored
-        known.note(len(units), scored)
+        known.note(len(units), sum(len(places) for _, places in suspects), scored)
         for sample, places in suspects:
             assert batch is not None
             trials = _trials(batch, sample, places)
@@ -487,7 +510,7 @@ def _same_again(judged: bool, losses: Losses | None) -> Attempts[T]:
             losses.lost += outcome.ok
         tried += 1
         readable += outcome.ok
-        if readable and not judged:
+        if readable and (not judged or (losses and losses.often_silent)):
             return "again"
     # A judge's verdict counts where it can be read every time: else an answer that silences a judge
     # who would give it a low score is asked about until one pleases.

@@ -36,7 +36,12 @@ from rm_gallery.core.reward.function_result import (
     checked_result,
     score_of_evaluated,
 )
-from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward, EachOutput
+from rm_gallery.core.reward.kinds import (
+    BaseListWiseReward,
+    BasePointWiseReward,
+    EachOutput,
+    EachTurn,
+)
 from rm_gallery.core.reward.python_files import load_module, origin_of
 from rm_gallery.core.reward.registry import class_for
 from rm_gallery.core.reward.reward import BaseReward
@@ -173,8 +178,11 @@ class Resources:
 # -- functions as rewards --------------------------------------------------------------------------
 
 R = TypeVar("R", covariant=True)
-Mode = Literal["pointwise", "batch"]
-_FORMS = {"pointwise": ("messages", "response"), "batch": ("rollouts_messages", "responses")}
+Mode = Literal["pointwise", "stepwise", "batch"]
+_FORMS = {
+    **dict.fromkeys(("pointwise", "stepwise"), ("messages", "response")),
+    "batch": ("rollouts_messages", "responses"),
+}
 """By mode, the names of what a function judges and of the model's last words in it."""
 _OF_THE_CALL = frozenset("messages rollouts_messages response responses resources".split())
 GIVEN = _OF_THE_CALL | {"original_messages", "ground_truth"}
@@ -264,6 +272,21 @@ class FunctionReward(_OfFunction, BasePointWiseReward):
     """
 
 
+class FunctionStepReward(_OfFunction, EachTurn):
+    """A reward function of mode `stepwise` as a reward: it is handed the conversation up to each
+    turn, and what tools and others said to that.
+    """
+
+
+class AsyncFunctionStepReward(FunctionStepReward):
+    """An async reward function of mode `stepwise` as a reward."""
+
+    @classmethod
+    def is_async(cls) -> bool:
+        """True."""
+        return True
+
+
 class AsyncFunctionReward(FunctionReward):
     """An async reward function as a reward; thousands of calls wait at once on the library's event
     loop.
@@ -291,6 +314,14 @@ class AsyncFunctionGroupReward(FunctionGroupReward):
     def is_async(cls) -> bool:
         """True."""
         return True
+
+
+_KINDS: Mapping[Mode, tuple[type[_OfFunction], type[_OfFunction]]] = {
+    "pointwise": (FunctionReward, AsyncFunctionReward),
+    "stepwise": (FunctionStepReward, AsyncFunctionStepReward),
+    "batch": (FunctionGroupReward, AsyncFunctionGroupReward),
+}
+"""By mode, the rewards of plain and of async functions."""
 
 
 def class_of_built(reward: BaseReward) -> type[BaseReward]:
@@ -349,7 +380,9 @@ class RewardFunction(Generic[R]):
                 f"function."
             )
         if mode not in tuple(_FORMS):
-            raise ConfigError(f"reward_function: mode is {mode!r:.80}; 'pointwise' or 'batch'.")
+            raise ConfigError(
+                f"reward_function: mode is {mode!r:.80}; give one of {', '.join(_FORMS)}."
+            )
         functools.update_wrapper(self, function)
         for name in ("__name__", "__qualname__"):
             vars(self).setdefault(name, getattr(type(function), name))
@@ -401,7 +434,7 @@ class RewardFunction(Generic[R]):
 
     def _each(self, read: Reader, value: Any, what: str) -> Any:
         """What `read` makes of the one conversation that is judged, or of each."""
-        if self.mode == "pointwise":
+        if self.mode != "batch":
             return read(value, what)
         return [read(one, f"{what}[{position}]") for position, one in enumerate(value)]
 
@@ -468,9 +501,8 @@ class RewardFunction(Generic[R]):
 
     @property
     def _kind(self) -> type[_OfFunction]:
-        if self.mode == "batch":
-            return AsyncFunctionGroupReward if self.is_async else FunctionGroupReward
-        return AsyncFunctionReward if self.is_async else FunctionReward
+        plain, waits = _KINDS[self.mode]
+        return waits if self.is_async else plain
 
     def reward(self, **settings: Any) -> BaseReward:
         """The function as a reward: fields of the reward (`name`, `max_workers`, `deadline`, of a
@@ -584,8 +616,9 @@ def reward_function(
 
     Args:
         function: the function, when the decorator stands bare.
-        mode: `batch` functions take `rollouts_messages`, the conversations of one group, and return
-            a list of results.
+        mode: `stepwise` functions are called for each turn, with the conversation up to it and what
+            its tools answered as `messages`; `batch` functions take `rollouts_messages`, the
+            conversations of one group, and return a list of results.
         id: the name of the reward; the function's own by default.
         requirements: packages the function needs where it is deployed, as pip names them.
         resources: objects by name with `setup()`, called once before the first call, and

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field
 
-from rm_gallery.core.data.conversation import turns_after
+from rm_gallery.core.data.conversation import at_turn, turns_after
 from rm_gallery.core.data.schema import (
     DataOutput,
     DataSample,
@@ -340,6 +340,24 @@ class BaseStepWiseReward(BaseReward):
         missing = [score for score in scores if score.value is None]
         whole = Score(total) if total is not None else deciding(missing).without_value()
         return replace(whole, steps=tuple(scores))
+
+
+class EachTurn(BaseStepWiseReward):
+    """Scores each turn by what there was when it had been heard: a job's sample holds the turn as
+    its answer, and what tools and others said to it behind that.
+    """
+
+    hears: ClassVar[bool] = True
+    """Whether a score may depend on what tools answered to the turn."""
+
+    def jobs(self, sample: DataSample) -> list[Job]:
+        """One job per turn."""
+        made = []
+        for job in super().jobs(sample):
+            i, j = job.place
+            shown = copy_with(sample, output=[at_turn(sample.output[i], j)])
+            made.append(job._replace(sample=shown))
+        return made
 
 
 class _ComparingReward(_WholeAnswers):

@@ -14,19 +14,27 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import starmap
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field
 from pydantic.fields import FieldInfo
 
+from rm_gallery.core.data.conversation import turns_after
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.model.message import how_it_ended
+from rm_gallery.core.model.message import MessageRole, how_it_ended
 from rm_gallery.core.reward.founding import checked, is_plain, score_of_result
-from rm_gallery.core.reward.kinds import BasePointWiseReward, conversation_text
+from rm_gallery.core.reward.kinds import (
+    BaseListWiseReward,
+    BasePointWiseReward,
+    EachOutput,
+    EachTurn,
+    conversation_text,
+)
 from rm_gallery.core.reward.registry import RewardRegistry, rule_class_name
+from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import Example, RewardMeta
 from rm_gallery.core.score import Bounds, Detail, Score, checked_bounds, score_of_error
 from rm_gallery.core.text.answer import Extraction
@@ -63,6 +71,20 @@ class RuleReward(BasePointWiseReward):
     def at_once(self) -> Callable[[DataSample], list[Score[Any]]] | None:
         """`_scores` with these settings, where the rule is over at once."""
         return partial(_scores, self, self.scorer()) if _is_inline(type(self)) else None
+
+
+class StepRule(EachTurn):
+    """Base of the rules that score each turn of a trajectory, or each step of a solution, by what
+    there was when its tools had answered.
+    """
+
+    score_range: Bounds = (0.0, 1.0)
+
+
+class GroupRule(EachOutput, BaseListWiseReward):
+    """Base of the rules that see all answers to one prompt, and say something of each."""
+
+    score_range: Bounds = (0.0, 1.0)
 
 
 class KillableRule(RuleReward):
@@ -200,12 +222,50 @@ _VIEW: Mapping[str, Reader] = {
 label or the sample's metadata."""
 
 
+def _results(sample: DataSample, name: str) -> list[str]:
+    heard = turns_after(sample.output[0])
+    return [turn.text for turn in heard if turn.role is MessageRole.TOOL]
+
+
+def _each_answer(read: Reader) -> Reader:
+    return lambda sample, name: [
+        read(copy_with(sample, output=[output]), name) for output in sample.output
+    ]
+
+
+_OF_STEPS: Mapping[str, Reader] = {
+    **_VIEW,
+    "step": _VIEW["answer"],
+    "results": _results,
+    "history": lambda sample, name: [*sample.input, *(sample.output[0].steps or ())],
+}
+_OF_ANSWERS: Mapping[str, Reader] = {
+    "answers": _each_answer(_VIEW["answer"]),
+    "responses": _each_answer(_VIEW["answer"]),
+    "texts": _each_answer(_VIEW["text"]),
+    "outputs": lambda sample, name: sample.output,
+}
+_OF_GROUPS: Mapping[str, Reader] = {
+    **_OF_ANSWERS,
+    **{name: _VIEW[name] for name in ("references", "reference", "prompt", "query", "messages")},
+    **{name: _VIEW[name] for name in ("metadata", "sample")},
+}
+Mode = Literal["pointwise", "stepwise", "batch"]
+_MODES: Mapping[Mode, tuple[Any, Mapping[str, Reader]]] = {
+    "pointwise": (RuleReward, _VIEW),
+    "stepwise": (StepRule, _OF_STEPS),
+    "batch": (GroupRule, _OF_GROUPS),
+}
+"""By mode, the base of the reward and what its function is given by which name."""
+
+
 # -- the decorator ---------------------------------------------------------------------------------
 
 
 def rule(
     name: str,
     *,
+    mode: Mode = "pointwise",
     needs: str | Collection[str] = (),
     source: str = "",
     example: Example | None = None,
@@ -229,9 +289,16 @@ def rule(
     It returns a `Score`, a number, a bool, numbers by name, or None for what it does not apply to;
     it raises `Unscored` where there is nothing to judge by. Plain or async.
 
+    With `mode="stepwise"` it scores each turn of a trajectory, or each step of a solution: `step`
+    (or `answer`, `text`, `output`) is the turn, `results` are the texts that its tools answered, and
+    `history` the messages before it. With `mode="batch"` it is given all answers to one prompt, as
+    `answers`, `texts` or `outputs`, and returns something for each.
+
     Args:
         name: what `RewardRegistry` holds it under. The class of rewards, such as `F1ScoreReward` for
             `f1_score`, stands in the function's module.
+        mode: what one call judges: an answer, a step (`stepwise`), or all answers to a prompt
+            (`batch`).
         needs: what it cannot do without beside the answer: `reference`, an extra.
         source: the paper or the benchmark's rule it follows; the last sentence of its documentation.
         example: a sample that fits it.
@@ -249,14 +316,23 @@ def rule(
         replace: take the place of another reward of this name.
 
     Raises:
-        ConfigError: the range is empty, or the name is another reward's, as `RewardRegistry.register` says.
+        ConfigError: the range is empty, or the name is another reward's, as `RewardRegistry.register`
+            says; the mode is none, is no answer's and the rule killable, or is `batch` and the
+            function names nothing that holds all answers.
     """
     facts: dict[str, Any] = {
         "score_range": checked_bounds(score_range, f"rule: score_range of {name}"),
         "needs": frozenset([needs] if isinstance(needs, str) else needs),
         "looks_at": frozenset([looks_at] if isinstance(looks_at, str) else looks_at),
     }
-    base = KillableRule if killable else RuleReward
+    if mode not in _MODES or (killable and mode != "pointwise"):
+        problem = f"rule '{name}': mode is {mode!r:.80}"
+        raise ConfigError(
+            f"{problem}; killable=True takes 'pointwise'."
+            if mode in _MODES
+            else f"{problem}; give one of {', '.join(_MODES)}."
+        )
+    base = KillableRule if killable else _MODES[mode][0]
     if example is not None:
         facts["example"] = example
     if check is not None:
@@ -273,17 +349,12 @@ def rule(
     def decorated(function: F) -> F:
         waits = inspect.iscoroutinefunction(function)
         at_once = not is_users(function.__module__) if inline is None else inline
-        made = _reward_class(
-            function,
-            name,
-            base,
-            source,
-            facts
-            | {
-                "inline": at_once and not killable and not waits,
-                "_evaluate": _evaluate_async if waits else _evaluate,
-            },
-        )
+        own: dict[str, Any] = {"_evaluate": _evaluate_async if waits else _evaluate}
+        if mode == "pointwise":
+            own["inline"] = at_once and not killable and not waits
+        if mode == "stepwise":
+            own["hears"] = "results" in inspect.signature(function).parameters
+        made = _reward_class(function, name, mode, base, source, facts | own)
         RewardRegistry.register(name, made, replace=replace)
         # where pickles, and whoever imports the class by its name, look for it
         setattr(sys.modules[function.__module__], made.__name__, made)
@@ -293,16 +364,17 @@ def rule(
     return decorated
 
 
-def rule_class_of(value: object) -> type[RuleReward] | None:
+def rule_class_of(value: object) -> type[BaseReward] | None:
     """The class of rewards of a function under `@rule`; None for anything else."""
-    made: type[RuleReward] | None = getattr(value, "__dict__", {}).get("rule_class")
+    made: type[BaseReward] | None = getattr(value, "__dict__", {}).get("rule_class")
     return made if inspect.isfunction(value) else None
 
 
 def _reward_class(
     function: Callable[..., Any],
     name: str,
-    base: type[RuleReward],
+    mode: Mode,
+    base: Any,
     source: str,
     facts: Mapping[str, Any],
 ) -> Any:
@@ -310,7 +382,13 @@ def _reward_class(
     parameters = inspect.signature(function, eval_str=True).parameters.values()
     text, explained = documentation(inspect.getdoc(function) or "")
     settings = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
-    readers = [_reader(p) for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    seen, known_names = [p for p in parameters if p.kind is not p.KEYWORD_ONLY], _MODES[mode][1]
+    if mode == "batch" and _OF_ANSWERS.keys().isdisjoint(p.name for p in seen):
+        raise ConfigError(
+            f"rule '{name}': mode='batch' gives it all answers to a prompt, and it names none of "
+            f"{', '.join(_OF_ANSWERS)}."
+        )
+    readers = [known_names.get(p.name) or _reader(p) for p in seen]
 
     def scorer(self: Any) -> Scorer:
         own = self.name
@@ -342,18 +420,36 @@ def _reward_class(
     return RewardMeta(rule_class_name(name), (base,), body)
 
 
-def _evaluate(self: Any, sample: DataSample, **kwargs: Any) -> Score[Any]:
+def _evaluate(self: Any, sample: DataSample, **kwargs: Any) -> Any:
     try:
-        return score_of_rule(self.scorer()(sample))
+        return _read(self, self.scorer()(sample), sample)
     except Unscored as error:
         raise _named(self.name, error) from error
 
 
-async def _evaluate_async(self: Any, sample: DataSample, **kwargs: Any) -> Score[Any]:
+async def _evaluate_async(self: Any, sample: DataSample, **kwargs: Any) -> Any:
     try:
-        return score_of_rule(await self.scorer()(sample))
+        return _read(self, await self.scorer()(sample), sample)
     except Unscored as error:
         raise _named(self.name, error) from error
+
+
+def _read(reward: Any, returned: Any, sample: DataSample) -> Any:
+    """What a rule returned, as a score, or as one for each of several answers."""
+    if not isinstance(reward, GroupRule):
+        return score_of_rule(returned)
+    n, many = len(sample.output), isinstance(returned, Sequence) and not isinstance(returned, str)
+    if not many or len(returned) != n:
+        gave = f"{len(returned)} results" if many else type(returned).__name__
+        raise TypeError(f"{reward.name} returned {gave} for {n} answers; it returns one for each.")
+    return [_score_or_none(reward.name, one) for one in returned]
+
+
+def _score_or_none(name: str, value: Any) -> Score[Any]:
+    try:
+        return score_of_rule(value)
+    except Unscored as error:
+        return score_of_error(_named(name, error))
 
 
 def _with_settings(function: Callable[..., object]) -> Callable[[Any], None]:
@@ -377,7 +473,7 @@ def _reader(parameter: inspect.Parameter) -> Reader:
             raise Unscored(message, reason=f"no_{column}")
         return parameter.default
 
-    return _VIEW.get(column, read)
+    return read
 
 
 def _named(name: str, error: BaseException) -> BaseException:

@@ -96,6 +96,7 @@ OPENJUDGE = {
         "OpenAIChatModel with base_url=": "MiniMaxChatModel QiniuChatModel QwenVLModel",
         "TournamentGrader of rm_gallery.core.graders.strategy": "GRPOTournamentEvaluationStrategy",
         "VotingGrader of rm_gallery.core.graders.strategy": "VotingEvaluationStrategy",
+        'tie_break= of VotingGrader: "min", "max" or "closest_to_mean"': "MIN MAX CLOSEST_TO_MEAN",
         "GraderConfig with mapper=": "parse_data_with_mapper",
         "max_concurrency= of GradingRunner": "SemaphoreResourceExecutor",
         "the command `rm-gallery winrate`": "PairwiseAnalyzer",
