@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         BaseStepWiseReward,
         BaseTrajectoryReward,
     )
-    from rm_gallery.core.reward.compose import Cascade, Gate, Stage, WeightedSum
+    from rm_gallery.core.reward.compose import Cascade, Combined, Gate, Stage, WeightedSum
     from rm_gallery.core.reward.function import (
         EvaluateResult,
         MetricResult,
@@ -81,6 +81,7 @@ _WHERE = {
     "Budget": "core.model.budget",
     "Cascade": "core.reward.compose",
     "ChatMessage": "core.model.message",
+    "Combined": "core.reward.compose",
     "ConfigError": "core.utils.errors",
     "DataError": "core.utils.errors",
     "DataOutput": "core.data.schema",
@@ -140,6 +141,7 @@ __all__ = [
     "Budget",
     "Cascade",
     "ChatMessage",
+    "Combined",
     "ConfigError",
     "DataError",
     "DataOutput",

@@ -21,7 +21,7 @@ from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.compose import TURNS
-from rm_gallery.core.reward.outputs import METRICS, said_of
+from rm_gallery.core.reward.outputs import METRICS, said_of, said_of_step
 from rm_gallery.core.reward.resolve import resolve
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.turn_rewards import TurnRewards, turn_rewards_of
@@ -58,11 +58,12 @@ def scored_of(reward: BaseReward, output: DataOutput) -> Score[float]:
     if outcome.value is None:
         return replace(outcome, extra=_turns(reward, output))
     said = outcome.steps or (outcome,)
-    components: dict[str, float] = {detail.name: detail.value for detail in said[-1].details}
+    own = said_of_step(reward, output.answer) if outcome.steps else outcome
+    components: dict[str, float] = {detail.name: detail.value for detail in own.details}
     for one in said:
         components.update(_finite_metrics(one.extra.get(METRICS, {})))
     reasons = "; ".join(filter(None, (one.reasons for one in said)))
-    extra = {**said[-1].extra, **_turns(reward, output)}
+    extra = {**own.extra, **_turns(reward, output)}
     return Score(outcome.value, reasons, components, extra=extra)
 
 

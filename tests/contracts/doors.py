@@ -127,7 +127,16 @@ def _best(method: str) -> Callable[[Ask], list[Read]]:
     return call
 
 
+def _scores(method: str) -> Callable[[Ask], list[Read]]:
+    def call(ask: Ask) -> list[Read]:
+        done = waited(getattr(ask.reward, method)(iter(ask.samples)))
+        return [Read([one.value for one in each], [one.cause for one in each]) for each in done]
+
+    return call
+
+
 METHODS: dict[str, Door] = {
+    **{name: Door(_scores(name)) for name in ("score_batch", "async_score_batch")},
     **{name: Door(_each(name)) for name in ("evaluate", "async_evaluate")},
     **{
         name: Door(_all(name))

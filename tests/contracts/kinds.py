@@ -22,6 +22,7 @@ from rm_gallery import (
     BaseStepWiseReward,
     BaseTrajectoryReward,
     Cascade,
+    Combined,
     DataSample,
     EvaluateResult,
     FakeLLM,
@@ -41,13 +42,17 @@ from rm_gallery.core.graders.base import GraderMode
 from rm_gallery.core.reward.function import (
     AsyncFunctionGroupReward,
     AsyncFunctionReward,
+    AsyncFunctionStepReward,
     FunctionGroupReward,
     FunctionReward,
+    FunctionStepReward,
 )
+from rm_gallery.core.reward.rule import GroupRule, StepRule
 from rm_gallery.core.utils.errors import Cause
 from rm_gallery.envs.environment import AsyncEnvironmentReward, EnvironmentReward
 from tests.reward import rewards as small
 from tests.reward.rewards import ranked, scored
+from tests.support.rules import rule_class
 from tests.support.samples import make_sample
 
 BREAK = "break "
@@ -207,6 +212,20 @@ async def async_batch_function(rollouts_messages: list[list[Any]], **kwargs: Any
     return batch_function(rollouts_messages)
 
 
+def step_rule(step: str) -> Any:
+    """A tenth of the words of a step."""
+    return number(step)
+
+
+def batch_rule(answers: list[str]) -> Any:
+    """A tenth of the words of each answer."""
+    return numbers(answers)
+
+
+StepRules = rule_class("step_rules", step_rule, mode="stepwise")
+BatchRules = rule_class("batch_rules", batch_rule, mode="batch")
+
+
 class Env:
     """Scores one rollout by itself."""
 
@@ -283,11 +302,21 @@ KINDS: dict[str, Kind] = {
         lambda: AsyncFunctionGroupReward(function=reward_function(mode="batch", **UNIT)(async_batch_function)),
         (AsyncFunctionGroupReward,), LISTS,
     ),
+    "step-function": Kind(
+        lambda: FunctionStepReward(function=reward_function(mode="stepwise", **UNIT)(function)), (FunctionStepReward,)
+    ),
+    "step-function-async": Kind(
+        lambda: AsyncFunctionStepReward(function=reward_function(mode="stepwise", **UNIT)(async_function)),
+        (AsyncFunctionStepReward,),
+    ),
+    "step-rule": Kind(StepRules, (StepRule,)),
+    "batch-rule": Kind(BatchRules, (GroupRule,), LISTS),
     "environment": Kind(lambda: environment_reward(Env()), (EnvironmentReward,), never=ANY_SIZE),
     "environment-async": Kind(lambda: environment_reward(AsyncEnv()), (AsyncEnvironmentReward,), never=ANY_SIZE),
     "environment-group": Kind(lambda: environment_reward(GroupEnv()), (EnvironmentReward,), LISTS, ANY_SIZE),
     "weighted-sum": Kind(lambda: WeightedSum({"a": Point(), "b": AsyncPoint()}), (WeightedSum,)),
     "weighted-sum-of-lists": Kind(lambda: WeightedSum({"a": Ranks(), "b": Point()}), (WeightedSum,), LISTS),
+    "combined": Kind(lambda: Combined({"a": Point(), "b": AsyncPoint()}, how="min"), (Combined,)),
     "gate": Kind(lambda: Gate(Point(), Point(), threshold=0.0, otherwise=0.0), (Gate,)),
     "cascade": Kind(lambda: Cascade(Stage(Point(), stop_below=0.0), Stage(AsyncPoint()), otherwise=0.0), (Cascade,)),
     "turn-rewards": Kind(lambda: TurnRewards(steps=Steps(), outcome=AsyncPoint(), total="mean"), (TurnRewards,)),

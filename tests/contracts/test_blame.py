@@ -19,6 +19,7 @@ from rm_gallery import (
     BaseReward,
     BaseStepWiseReward,
     Cascade,
+    Combined,
     ConfigError,
     DataSample,
     FakeLLM,
@@ -147,6 +148,7 @@ PARTS: dict[str, Callable[[], BaseReward]] = {
 }  # fmt: skip
 COMPOSED: dict[type[Composition], Callable[[BaseReward], BaseReward]] = {
     WeightedSum: lambda part: WeightedSum({"a": single.reward(), "b": part}),
+    Combined: lambda part: Combined({"a": single.reward(), "b": part}, how="geometric_mean"),
     Gate: lambda part: Gate(part, single.reward(), threshold=0.0),
     Cascade: lambda part: Cascade(Stage(single.reward(), stop_above=2.0, stop_below=-1.0), part),
     TurnRewards: lambda part: TurnRewards(outcome=part, credit="equal"),
@@ -220,7 +222,7 @@ def best_of(scores: Sequence[float | None]) -> int:
 
 def compositions(kind: type[Composition] = Composition) -> Iterator[type[Composition]]:
     for each in kind.__subclasses__():
-        if each.__module__.startswith("rm_gallery."):
+        if each.__module__.startswith("rm_gallery.") and not each.__name__.startswith("_"):
             yield each
         yield from compositions(each)
 

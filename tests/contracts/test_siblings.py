@@ -53,11 +53,15 @@ AT_ONCE = (
     "listwise",
     "batch-function",
     "batch-function-async",
+    "batch-rule",
     "weighted-sum-of-lists",
     "environment-group",
     "grader-list",
 )
-OF_ALL_ALIKE = ("listwise", "pairwise", "grader-list", "batch-function", "batch-function-async")
+OF_ALL_ALIKE = (
+    *("listwise", "pairwise", "grader-list", "batch-function", "batch-function-async"),
+    "batch-rule",
+)
 """Kinds of which nobody can tell whose doing it is that a comparison gave no score."""
 KNOWN: dict[str, str] = {
     **{
@@ -82,6 +86,7 @@ KNOWN: dict[str, str] = {
             ("judged-pairwise", ways_of("judged-pairwise")),
             ("batch-function", ["out-of-range"]),
             ("batch-function-async", ["out-of-range"]),
+            ("batch-rule", ["out-of-range"]),
             ("environment-group", ["NaN", "infinite"]),
         )
         for way in ways
@@ -413,6 +418,7 @@ OTHER_CLASSES = {
     "BaseTrajectoryRubricReward": "as above",
     "RuleReward": "the base of rules, which are pointwise",
     "KillableRule": "as above, in a process that can be killed",
+    "EachTurn": "the base of rules and functions that score each turn",
     "AbstractGrader": "the base of graders",
     "EachOutput": "what rewards share that say of every output what came of it",
     "RowReward": "graders over rows of named fields; their doors are asked as doors of graders",

@@ -168,9 +168,9 @@ def counted(kind: type[BaseReward]) -> tuple[BaseReward, Counter[str]]:
             seen["plan"] += 1
             return super().jobs(sample)
 
-        def merge(self, *args: Any) -> None:
+        def merge(self, *args: Any) -> Any:
             seen["merge"] += 1
-            super().merge(*args)
+            return super().merge(*args)
 
         def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
             seen["judge"] += 1

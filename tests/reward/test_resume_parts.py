@@ -17,6 +17,7 @@ from rm_gallery import (
     BaseReward,
     BaseStepWiseReward,
     Cascade,
+    Combined,
     ConfigError,
     DataSample,
     FakeLLM,
@@ -141,6 +142,10 @@ COMPOSED: dict[type[Composition], list[Callable[[], BaseReward]]] = {
         ),
         lambda: WeightedSum({"in": Gate(Rule(), judge(), threshold=2), "k": judge()}),
         lambda: WeightedSum({"g": as_reward(as_grader(Rule())), "j": judge()}),
+    ],
+    Combined: [
+        lambda: Combined({"g": Rule(), "j": judge()}, weights={"g": 0.5}, normalize=False),
+        lambda: Combined({"g": ListRule(), "j": list_judge()}, how="max", normalize=False),
     ],
     Cascade: [
         lambda: Cascade(Stage(judge(), stop_below=1), Rule()),

@@ -12,20 +12,29 @@ import pytest
 from rm_gallery import (
     BasePointWiseReward,
     BaseReward,
+    Combined,
     ConfigError,
     DataSample,
     FakeLLM,
     Gate,
+    GraderScore,
+    GradingRunner,
     RewardRegistry,
     RunOptions,
     Score,
     Unscored,
     WeightedSum,
     reward_function,
-    rule,
 )
 from rm_gallery.core.data.conversation import sample_of_messages
+from rm_gallery.core.runner.aggregator import (
+    GeometricMeanAggregator,
+    MaxAggregator,
+    MinAggregator,
+    WeightedSumAggregator,
+)
 from rm_gallery.integrations.episodes import EpisodeRewards
+from tests.support.rules import rule_class
 
 Message = dict[str, Any]
 _numbers = itertools.count()
@@ -56,9 +65,7 @@ TALK = [
 
 def registered(function: Callable[..., Any], **how: Any) -> BaseReward:
     """The reward of a function under `@rule`, of a name that no other test has."""
-    name = f"rule_of_mode_{next(_numbers)}"
-    rule(name, **how)(function)
-    return RewardRegistry.create(name)
+    return rule_class(f"rule_of_mode_{next(_numbers)}", function, **how)()
 
 
 def steps_of(reward: BaseReward, sample: DataSample) -> list[Any]:
@@ -319,3 +326,79 @@ def test_a_part_that_stands_twice_in_a_composition_is_asked_once(depth: str) -> 
     _asked.clear()
     WeightedSum({"a": one, "b": Counting(name="another")}).evaluate(group("x"))
     assert _asked == ["x", "x"], "rewards of other settings are others"
+
+
+# -- one formula under one name --------------------------------------------------------------------
+
+
+PARTS = {"a": 0.25, "b": 0.5, "c": 1.0}
+WEIGHTS = {"a": 2.0, "b": 1.0, "c": 1.0}
+
+
+class Given(BasePointWiseReward):
+    """Gives what its name stands for."""
+
+    score_range = (0.0, 1.0)
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[float]:
+        if self.name == "none":
+            raise Unscored("nothing to judge by", reason="nothing")
+        return Score(PARTS[self.name])
+
+
+@pytest.mark.parametrize(
+    ("how", "aggregator", "wanted"),
+    [
+        ("weighted_mean", lambda: WeightedSumAggregator("whole", weights=WEIGHTS), 0.5),
+        ("min", lambda: MinAggregator("whole"), 0.25),
+        ("max", lambda: MaxAggregator("whole"), 1.0),
+        ("geometric_mean", lambda: GeometricMeanAggregator("whole"), 0.5),
+    ],
+)
+def test_equal_names_give_equal_figures(
+    how: Any, aggregator: Callable[[], Any], wanted: float
+) -> None:
+    weights = WEIGHTS if how == "weighted_mean" else None
+    parts = {name: Given(name=name) for name in PARTS}
+    [[one]] = Combined(parts, weights, how=how).score_batch([group("x")])
+    runner = GradingRunner(dict(parts), aggregator(), show_progress=False)
+    [other] = runner.run([{"query": "q", "response": "x"}])["whole"]
+    assert isinstance(other, GraderScore)
+    assert one.value == pytest.approx(wanted)
+    assert other.score == one.value
+
+
+def test_combined_goes_on_without_a_part_as_far_as_it_is_told() -> None:
+    parts = {name: Given(name=name) for name in ("a", "none", "c")}
+    whole: dict[str, Any] = {
+        "none": Combined(parts, how="min"),
+        "skip": Combined(parts, how="min", missing="skip"),
+        "least": Combined(parts, how="min", missing="skip", least=3),
+        "number": Combined(parts, how="weighted_mean", missing=0.25),
+        "not counted": Combined(parts, {"none": 0.0}, how="max"),
+    }
+    found = {name: each.score_batch([group("x")])[0][0] for name, each in whole.items()}
+    assert {name: score.value for name, score in found.items()} == {
+        "none": None, "skip": 0.25, "least": None, "number": 0.5, "not counted": 1.0,
+    }  # fmt: skip
+    assert found["none"].code == found["least"].code == "nothing"
+
+
+def test_combined_brings_ranges_that_differ_onto_one_scale() -> None:
+    low = Combined({"a": Given(name="a"), "n": "accuracy"}, how="max")
+    assert (low.score_range, low.higher_is_better) == ((0.0, 1.0), True)
+    ten = registered(lambda answer: 8.0, score_range=(0, 10))
+    mixed = Combined({"a": Given(name="a"), "ten": ten}, how="weighted_mean")
+    assert mixed.score_range == (0.0, 1.0)
+    assert mixed.score_batch([group("x")])[0][0].value == pytest.approx((0.25 + 0.8) / 2)
+    open_ended = registered(lambda answer: 8.0, score_range=(None, None))
+    for settings, said in (
+        ({"parts": {"a": Given(name="a"), "ten": ten}, "normalize": False}, "ranges or directions"),
+        ({"parts": {"a": Given(name="a"), "open": open_ended}}, "no bounded score range"),
+        ({"parts": {"a": Given(name="a")}, "weights": {"a": -1}}, "0 or more"),
+        ({"parts": {"a": Given(name="a")}, "weights": {"a": 0}}, "one above 0"),
+        ({"parts": {"a": Given(name="a")}, "missing": 7}, "missing is 7"),
+        ({"parts": {"a": Given(name="a")}, "how": "median"}, "how"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            Combined(**settings)

@@ -6,10 +6,19 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import (
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
@@ -28,8 +37,10 @@ from rm_gallery.core.score import (
     Bounds,
     Missing,
     Score,
+    check_inside,
     deciding,
     finite_score,
+    missing_policy,
     score_of_error,
     scored,
     unscored,
@@ -211,6 +222,8 @@ class Combination(NamedTuple):
     missing: Missing = "none"
     """For a score there is not: `none` gives none, `skip` combines the others, a number stands in.
     """
+    least: int = 1
+    """So many scores there have to be where others are skipped."""
 
     def __call__(self, scores: Mapping[str, Score[float]]) -> Score[float]:
         """The whole, or why there is none: of several missing scores one decides who caused it."""
@@ -219,7 +232,7 @@ class Combination(NamedTuple):
         # what the run did not get to is judged when it is continued, and no policy is for it
         not_begun = any(score.code in NOT_BEGUN for score in lost.values())
         none = self.missing == "none" or not_begun
-        if lost and (none or (self.missing == "skip" and not values)):
+        if lost and (none or (self.missing == "skip" and len(values) < self.least)):
             why = "; ".join(_by(name, score.reason) for name, score in lost.items())
             return deciding(lost.values()).without_value(why)
         if not isinstance(self.missing, str):
@@ -228,6 +241,53 @@ class Combination(NamedTuple):
             return scored(*self.combine(values))
         except ScoreError as error:
             return score_of_error(error)
+
+
+How = Literal["weighted_mean", "min", "max", "geometric_mean"]
+"""How scores become one, by name."""
+Scale: TypeAlias = tuple[Bounds, bool]
+"""Range of scores, and whether a higher one is better."""
+NORMALIZED: Scale = (0.0, 1.0), True
+OPEN: Scale = (None, None), True
+
+
+def combined(how: How, terms: Mapping[str, tuple[float, float]]) -> float:
+    """One number out of (weight, score) by name; weights are 0 or more, and count relative to each
+    other. A geometric mean is 0 where a score is 0 or less. ScoreError where it is no finite number.
+
+    >>> combined("weighted_mean", {"a": (3.0, 1.0), "b": (1.0, 0.0)})
+    0.75
+    """
+    weights, scores = zip(*terms.values(), strict=True)
+    value = math.nan
+    try:
+        match how:
+            case "min":
+                value = min(scores)
+            case "max":
+                value = max(scores)
+            case "weighted_mean":
+                value = math.fsum(map(operator.mul, weights, scores)) / math.fsum(weights)
+            case "geometric_mean":
+                logs = [math.log(score) if score > 0 else -math.inf for score in scores]
+                value = math.exp(math.fsum(map(operator.mul, weights, logs)) / math.fsum(weights))
+    except OverflowError:
+        value = math.inf
+    if not math.isfinite(value):
+        raise ScoreError(f"The combined score is {value}.")
+    return value
+
+
+def common_scale(scales: Collection[Scale], normalize: bool | None) -> Scale | None:
+    """The scale on which scores of these are combined: theirs where all share one on which higher is
+    better, else [0, 1], 1 being best; always that where `normalize` is True. None where they differ
+    and it is False.
+    """
+    alike = len(scales) <= 1
+    as_it_is = alike and all(higher for _, higher in scales)
+    if normalize or (normalize is None and not as_it_is):
+        return NORMALIZED
+    return next(iter(scales), OPEN) if alike else None
 
 
 class Notes:
@@ -526,9 +586,161 @@ class Gate(Cascade):
             super().__init__(Stage(condition, stop_below=threshold), Stage(then), **settings)
 
 
-class WeightedSum(Composition):
+class _Weighted(Composition):
+    """What compositions of named parts with weights share."""
+
+    rewards: dict[str, SerializeAsAny[BaseReward]] = Field(min_length=1)
+    weights: dict[str, float] = Field(default_factory=dict)
+
+    def __init__(
+        self, parts: Any = None, weights: Mapping[str, float] | None = None, **settings: Any
+    ) -> None:
+        """Take the parts and their weights."""
+        if parts is not None:
+            given = (
+                parts if isinstance(parts, Mapping) else _named([as_part(part) for part in parts])
+            )
+            settings["rewards"] = {name: as_part(part) for name, part in given.items()}
+        unnamed: Any = weights
+        if unnamed is not None and not isinstance(unnamed, Mapping):
+            by_name = ", ".join(f"{name!r}: …" for name in settings.get("rewards", ()))
+            raise ConfigError(
+                f"{type(self).__name__}: weights is {weights!r:.80}; give them by name: "
+                f"weights={{{by_name}}}."
+            )
+        super().__init__(
+            **{"weights": dict(weights or {}), **self._with_judge("rewards", settings)}
+        )
+
+    def model_post_init(self, context: Any) -> None:
+        """Check the weights."""
+        object.__setattr__(
+            self, "weights", checked_weights(type(self).__name__, self.weights, self.rewards)
+        )
+        super().model_post_init(context)
+
+    def parts(self) -> dict[str, BaseReward]:
+        """The rewards by their names."""
+        return dict(self.rewards)
+
+    async def _composed(self, sample: DataSample, hooks: dict[str, Any]) -> list[Score[float]]:
+        everything = list(range(len(sample.output)))
+        asked = [self._asked(part, sample, everything, hooks) for part in self.rewards.values()]
+        by_output = zip(*await together_or_none(asked), strict=True)
+        return [self._whole(dict(zip(self.rewards, said, strict=True))) for said in by_output]
+
+    def _whole(self, said: Mapping[str, Score[Any]]) -> Score[float]:
+        notes = Notes()
+        on_scale = {name: self._on_scale(name, score) for name, score in said.items()}
+        for name, score in on_scale.items():
+            notes.add(name, score)
+        return notes.score_of(self._combined(on_scale))
+
+    def _on_scale(self, name: str, outcome: Score[Any]) -> Score[Any]:
+        """What a part said, as it is combined."""
+        raise NotImplementedError
+
+    def _combined(self, scores: Mapping[str, Score[Any]]) -> Score[float]:
+        """The whole of an output."""
+        raise NotImplementedError
+
+
+class Combined(_Weighted):
+    """Several rewards as one, by a formula: `Combined(parts, how="geometric_mean")`.
+
+    Scores are combined as they are where all parts have one range, on which higher is better; else
+    each is first mapped to [0, 1], 1 being best. The formulas are those of the aggregators of
+    graders: equal names give equal figures. Range: that of the common scale. All parts are asked at
+    once.
+
+    Args:
+        parts: rewards by name, or a list of them; anything `as_part` takes.
+        how: `weighted_mean`, `min`, `max` or `geometric_mean` (of scores in [0, 1]: one that is 0
+            makes it 0).
+        weights: by name, 0 or more; 1 where none is given. A part with the weight 0 is asked and
+            reported, and does not count.
+        missing: for a part without a score: `none` gives none, `skip` combines the others, a number
+            on the common scale stands in.
+        least: with `skip`, so many parts have to have a score.
+        normalize: True maps each score to [0, 1] always, False never: ranges that differ are then a
+            ConfigError.
+
+    Raises:
+        ConfigError: a weight below 0, or none above 0; a range without bounds that is to be mapped;
+            a number for `missing` outside the common scale.
+
+    >>> mixed = Combined({"short": "length_baseline", "right": "accuracy"}, how="min")
+    >>> mixed.score_range
+    (0.0, 1.0)
+    """
+
+    how: How = "weighted_mean"
+    missing: Missing = "none"
+    least: int = Field(default=1, ge=1)
+    normalize: bool | None = None
+
+    def __init__(
+        self, parts: Any = None, weights: Mapping[str, float] | None = None, **settings: Any
+    ) -> None:
+        """Take the parts and their weights."""
+        super().__init__(parts, weights, **settings)
+
+    def model_post_init(self, context: Any) -> None:
+        """Check that the parts can be combined."""
+        what = type(self).__name__
+        super().model_post_init(context)
+        if min(self.weights.values()) < 0 or not any(self.weights.values()):
+            raise ConfigError(
+                f"{what}: the weights are {self.weights}; each is 0 or more, and one above 0."
+            )
+        object.__setattr__(self, "missing", missing_policy(self.missing, what, "none", "skip"))
+        scale = self._scale()
+        if scale is None:
+            ranges = ", ".join(f"{n} {part.score_range}" for n, part in self._counted().items())
+            raise ConfigError(
+                f"{what}: the ranges or directions of the parts differ ({ranges}); leave out "
+                f"normalize=False."
+            )
+        for part in self._counted().values() if scale == NORMALIZED else ():
+            part.normalized(0.0)  # raises for a range without bounds
+        instead = "a number of that range, none or skip"
+        check_inside(f"{what}: missing", self.missing, "it combines scores of", scale[0], instead)
+
+    def _counted(self) -> dict[str, BaseReward]:
+        return {name: part for name, part in self.rewards.items() if self.weights[name]}
+
+    def _scale(self) -> Scale | None:
+        scales = {(p.score_range, p.higher_is_better) for p in self._counted().values()}
+        return common_scale(scales, True if self.how == "geometric_mean" else self.normalize)
+
+    @property  # type: ignore[misc]  # it follows from the parts
+    def score_range(self) -> Bounds:  # type: ignore[override]
+        """That of the common scale."""
+        return (self._scale() or OPEN)[0]
+
+    @property  # type: ignore[misc]  # it follows from the parts
+    def higher_is_better(self) -> bool:  # type: ignore[override]
+        """The direction of the common scale."""
+        return (self._scale() or OPEN)[1]
+
+    def _on_scale(self, name: str, outcome: Score[Any]) -> Score[Any]:
+        if outcome.value is None or self._scale() != NORMALIZED or not self.weights[name]:
+            return outcome
+        return replace(outcome, value=self.rewards[name].normalized(outcome.value))
+
+    def _combined(self, scores: Mapping[str, Score[Any]]) -> Score[float]:
+        counted = {name: scores[name] for name in self._counted()}
+        return Combination(self._of_values, self.missing, self.least)(counted)
+
+    def _of_values(self, values: Mapping[str, float]) -> tuple[float, str]:
+        terms = {name: (self.weights[name], value) for name, value in values.items()}
+        told = ", ".join(f"{name} {value:g}" for name, value in values.items())
+        return combined(self.how, terms), f"{self.how} of {told}"
+
+
+class WeightedSum(_Weighted):
     """The sum of rewards, each times its weight, as trainers add up the components of a reward; the
-    founding `WeightedSumAggregator` averages instead.
+    founding `WeightedSumAggregator` averages instead, as `Combined` does by "weighted_mean".
 
     A weight of 2 counts twice. A penalty is a reward that says how much of a flaw is there, higher
     for more, with a negative weight; it is not turned round as well. A part of which lower is
@@ -548,35 +760,17 @@ class WeightedSum(Composition):
 
     said_if_given: ClassVar[frozenset[str]] = frozenset({*Composition.said_if_given, "normalize"})
 
-    rewards: dict[str, SerializeAsAny[BaseReward]] = Field(min_length=1)
-    weights: dict[str, float] = Field(default_factory=dict)
     normalize: bool = False
 
     def __init__(
         self, parts: Any = None, weights: Mapping[str, float] | None = None, **settings: Any
     ) -> None:
         """Take the parts and their weights."""
-        if parts is not None:
-            given = (
-                parts if isinstance(parts, Mapping) else _named([as_part(part) for part in parts])
-            )
-            settings["rewards"] = {name: as_part(part) for name, part in given.items()}
-        unnamed: Any = weights
-        if unnamed is not None and not isinstance(unnamed, Mapping):
-            by_name = ", ".join(f"{name!r}: …" for name in settings.get("rewards", ()))
-            raise ConfigError(
-                f"WeightedSum: weights is {weights!r:.80}; give them by name: "
-                f"weights={{{by_name}}}."
-            )
-        super().__init__(
-            **{"weights": dict(weights or {}), **self._with_judge("rewards", settings)}
-        )
+        super().__init__(parts, weights, **settings)
 
     def model_post_init(self, context: Any) -> None:
-        """Check the weights."""
-        object.__setattr__(
-            self, "weights", checked_weights(type(self).__name__, self.weights, self.rewards)
-        )
+        """Check that the weights fit the parts."""
+        super().model_post_init(context)
         for name, part in self.rewards.items():
             if not part.higher_is_better and self.weights[name] > 0:
                 raise ConfigError(
@@ -590,11 +784,6 @@ class WeightedSum(Composition):
                     f"{part.score_range} is open; give the "
                     "reward a score_range, or leave out normalize."
                 )
-        super().model_post_init(context)
-
-    def parts(self) -> dict[str, BaseReward]:
-        """The rewards by their names."""
-        return dict(self.rewards)
 
     @property  # type: ignore[misc]  # it follows from the parts
     def score_range(self) -> Bounds:  # type: ignore[override]
@@ -653,12 +842,6 @@ class WeightedSum(Composition):
                 )
         return sentences
 
-    async def _composed(self, sample: DataSample, hooks: dict[str, Any]) -> list[Score[float]]:
-        everything = list(range(len(sample.output)))
-        asked = [self._asked(part, sample, everything, hooks) for part in self.rewards.values()]
-        by_output = zip(*await together_or_none(asked), strict=True)
-        return [self._sum(dict(zip(self.rewards, said, strict=True))) for said in by_output]
-
     def _on_scale(self, name: str, outcome: Score[Any]) -> Score[Any]:
         part, score = self.rewards[name], outcome.value
         if score is None:
@@ -679,12 +862,8 @@ class WeightedSum(Composition):
         share = part.normalized(score)  # 1 is best, and a penalty is to stay one
         return share if part.higher_is_better else 1.0 - share
 
-    def _sum(self, said: Mapping[str, Score[Any]]) -> Score[float]:
-        notes = Notes()
-        on_scale = {name: self._on_scale(name, score) for name, score in said.items()}
-        for name, score in on_scale.items():
-            notes.add(name, score)
-        return notes.score_of(Combination(self._weighted)(on_scale))
+    def _combined(self, scores: Mapping[str, Score[Any]]) -> Score[float]:
+        return Combination(self._weighted)(scores)
 
     def _weighted(self, scores: Mapping[str, float]) -> tuple[float, str]:
         return weighted_sum({name: (self.weights[name], score) for name, score in scores.items()})

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from rm_gallery.core.graders.base import as_result
-from rm_gallery.core.reward.compose import Combination
+from rm_gallery.core.reward.compose import (
+    NORMALIZED,
+    OPEN,
+    Combination,
+    How,
+    Scale,
+    combined,
+    common_scale,
+)
 from rm_gallery.core.score import (
-    Bounds,
     Missing,
     Score,
     check_inside,
@@ -22,15 +28,6 @@ from rm_gallery.core.utils.errors import ConfigError, ScoreError
 from rm_gallery.core.utils.models import check_known
 
 T = TypeVar("T")
-Scale: TypeAlias = tuple[Bounds, bool]
-"""Range of a grader's scores, and whether a higher one is better."""
-_NORMALIZED: Scale = (0.0, 1.0), True
-_OPEN: Scale = (None, None), True
-_FORMULAS: dict[str, Callable[[Collection[float]], float]] = {
-    "min": min,
-    "max": max,
-    "geometric_mean": lambda scores: 0.0 if min(scores) <= 0 else statistics.geometric_mean(scores),
-}
 
 
 class BaseAggregator:
@@ -49,7 +46,7 @@ class BaseAggregator:
     and what was skipped.
     """
 
-    formula: ClassVar[str] = ""
+    formula: ClassVar[How | None] = None
     """How scores are combined, where `combine` is not a class's own."""
 
     def __init__(
@@ -74,15 +71,15 @@ class BaseAggregator:
         these scales.
         """
         # of scales that differ, and are to stay as they are, each row says that they do
-        bounds, _ = self._common(set(self.wanted(scales).values())) or _OPEN
+        bounds, _ = common_scale({*self.wanted(scales).values()}, self.normalize) or OPEN
         what, instead = f"{self.name}: on_error", "a number of that range, none or skip"
         check_inside(what, self.on_error, "it combines scores of", bounds, instead)
 
     def combine(self, scores: Mapping[str, float]) -> float:
         """One number from the scores by grader name, never empty."""
-        if self.formula not in _FORMULAS:
+        if self.formula is None:
             raise NotImplementedError(f"{type(self).__name__} implements combine(scores) -> float.")
-        return _FORMULAS[self.formula](scores.values())
+        return combined(self.formula, {name: (1.0, score) for name, score in scores.items()})
 
     def wanted(self, results: Mapping[str, T]) -> Mapping[str, T]:
         """The components."""
@@ -97,15 +94,16 @@ class BaseAggregator:
         metadata: dict[str, Any] = {"components": {}, "missing": missing}
         # an error knows its grader's scale: which one of them failed must not decide the scale of a
         # row
-        scale = self._common(
+        scale = common_scale(
             {
                 (each.range, each.higher_is_better)
                 for each in components.values()
                 if each.kind == "score" or (not each.ok and each.range != (None, None))
-            }
+            },
+            self.normalize,
         )
 
-        def combined(scores: Mapping[str, float]) -> tuple[float, str]:
+        def made_of(scores: Mapping[str, float]) -> tuple[float, str]:
             if not scores:
                 raise NotCombined(NOTHING)
             if scale is None:
@@ -114,7 +112,7 @@ class BaseAggregator:
                 raise NotCombined(f"{differ}; leave out normalize=False")
             values = dict(scores)  # a number that stands in is on the common scale already
             try:
-                if scale == _NORMALIZED:
+                if scale == NORMALIZED:
                     values |= {name: each.normalized for name, each in graded.items()}
             except ConfigError as error:
                 raise NotCombined(str(error)) from error
@@ -124,7 +122,7 @@ class BaseAggregator:
             }
             try:
                 value = self.combine(values)
-            except OverflowError:
+            except (OverflowError, ScoreError):
                 value = math.inf  # costs this row its score, not the run
             if not math.isfinite(value):
                 raise NotCombined(f"the combined score is {value}")
@@ -134,23 +132,13 @@ class BaseAggregator:
             kind = type(self).__qualname__.removesuffix("Aggregator")
             return value, f"{kind} of {parts}{without}"
 
-        whole = Combination(combined, self.on_error)(outcomes)
+        whole = Combination(made_of, self.on_error)(outcomes)
         if whole.value is None or scale is None:
             if self.on_error == "skip" and not graded:
                 whole = whole.without_value(NOTHING)
             return as_result(replace(whole, extra=metadata), {"name": self.name})
         made = as_result(replace(whole, extra=metadata), {"name": self.name})
         return made.model_copy(update={"range": scale[0], "higher_is_better": scale[1]})
-
-    def _common(self, scales: Collection[Scale]) -> Scale | None:
-        """The scale of what is combined: as it is where all graders share it, else normalised; None
-        where it differs and may not be.
-        """
-        alike = len(scales) <= 1
-        as_it_is = alike and all(higher for _, higher in scales)
-        if self.normalize or (self.normalize is None and not as_it_is):
-            return _NORMALIZED
-        return next(iter(scales), _OPEN) if alike else None
 
 
 NOTHING = "no grader gave a score"
@@ -214,8 +202,8 @@ class WeightedSumAggregator(BaseAggregator):
     def combine(self, scores: Mapping[str, float]) -> float:
         """The mean by weight."""
         weights = self._weights(scores)
-        total = math.fsum(weights[name] * score for name, score in scores.items())
-        return total / math.fsum(weights[name] for name in scores)
+        terms = {name: (weights[name], score) for name, score in scores.items()}
+        return combined("weighted_mean", terms)
 
     def _weights(self, names: Iterable[str]) -> Mapping[str, float]:
         return dict.fromkeys(names, 1.0) if self.weights is None else self.weights
