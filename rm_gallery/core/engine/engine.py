@@ -93,9 +93,10 @@ class JobCost:
         """Take in what a job took. One that waited for the interpreter seems a thousand times as
         long: no single one says that all are.
         """
-        known = max(self.seconds or 0.0, 1e-6)
-        most = seconds if self.seconds is None else min(seconds, 4 * known)
-        self.seconds = 0.7 * known + 0.3 * most
+        if self.seconds is not None:
+            known = max(self.seconds, 1e-6)
+            seconds = 0.7 * known + 0.3 * min(seconds, 4 * known)
+        self.seconds = seconds
 
     @property
     def cheap(self) -> bool:

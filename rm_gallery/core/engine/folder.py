@@ -607,6 +607,8 @@ class RunFolder(RunStore, ABC):
         """Write what is noted and the summary, and release the folder."""
         self._seen = FirstKeys()  # what is reported afterwards needs the room
         control.replies = None
+        if control.trace == self.note_judgement:
+            control.trace = None
         # at the exit of the process a daemon thread may have died with one of the locks
         if not library_loop.is_exiting():
             with self:
