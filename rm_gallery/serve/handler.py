@@ -156,7 +156,7 @@ class RewardLane:
         loop = self._loop = asyncio.get_running_loop()
         outcomes: list[Any] = [None] * n
         limit = min(seconds, self.reward.deadline or seconds)
-        deadline = Deadline(limit, shared=True, work=n * self.max_seconds)
+        deadline = Deadline(limit, shared=True, process_seconds=n * self.max_seconds)
         call = _PendingRequest(outcomes, 0, loop.create_future(), limit, deadline)
         groups: dict[str, int] = {}
         fresh = self._fresh

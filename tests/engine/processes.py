@@ -88,6 +88,11 @@ def read_pid(path: Path) -> int:
     return int(path.read_text())
 
 
+def worker_pids(pool: WorkerPool) -> list[int]:
+    """Process ids of a pool's workers that are up."""
+    return [up.pid for worker in pool._workers if (up := worker.process)]
+
+
 def every(
     pool: WorkerPool,
     function: Callable[..., Any],

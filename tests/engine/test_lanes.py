@@ -491,6 +491,14 @@ def test_cheap_results_do_not_wait_for_a_job_that_takes_its_time() -> None:
     assert both.wait(10.0) and results[:2] == [0, 1]
 
 
+def test_a_first_job_costs_what_it_took_and_no_single_one_makes_all_seem_slow() -> None:
+    cost = JobCost()
+    cost.learn(5e-4)
+    assert cost.seconds == 5e-4 and not cost.cheap
+    cost.learn(60.0)
+    assert cost.seconds == pytest.approx(0.7 * 5e-4 + 0.3 * 4 * 5e-4)
+
+
 @pytest.mark.parametrize("lane", [LoopLane, ThreadLane])
 def test_a_deadline_is_seen_when_it_is_over_and_not_at_the_next_beat(
     lane: type[Lane], monkeypatch: pytest.MonkeyPatch

@@ -18,7 +18,7 @@ from rm_gallery.core.model.reward_servers import (
     split_reward_url,
     split_url,
 )
-from rm_gallery.core.model.transport import Reply, check_url, decoded
+from rm_gallery.core.model.transport import HttpAnswer, check_url, decoded
 from rm_gallery.core.utils.shown import is_credential, one_line
 from tests.golden.golden import Line, kinds, unnamed
 from tests.model.test_call import picky
@@ -66,7 +66,9 @@ def test_replies(line: Line) -> Line:
 @golden("kind", "status", "wait", "message", "filtered")
 def test_errors(line: Line) -> Line:
     body = line["body"] if isinstance(line["body"], str) else orjson.dumps(line["body"]).decode()
-    error = provider_error("it", Reply(line["answered"], line.get("headers", {}), body.encode()))
+    error = provider_error(
+        "it", HttpAnswer(line["answered"], line.get("headers", {}), body.encode())
+    )
     told = {
         "kind": error.kind,
         "status": error.status,
@@ -150,7 +152,7 @@ def test_requests(line: Line) -> Line:
 
     async def exchange(
         endpoint: transport.HttpEndpoint, path: str, body: bytes, headers: dict[str, str], *_: Any
-    ) -> Reply:
+    ) -> HttpAnswer:
         told.update(url=endpoint.url + path, query=dict(endpoint.query), body=orjson.loads(body))
         told["headers"] = {name.lower(): value for name, value in headers.items()}
         words = line.get("says", "hello")
@@ -160,7 +162,7 @@ def test_requests(line: Line) -> Line:
             if status == 200
             else {"error": {"message": words}}
         )
-        return Reply(status, {}, orjson.dumps(answer))
+        return HttpAnswer(status, {}, orjson.dumps(answer))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transport, "exchange", exchange)

@@ -248,12 +248,12 @@ def test_an_endpoint_that_repeats_the_key_is_not_quoted(
     if "base_url" not in cls.model_fields:
         return  # it asks nobody
 
-    async def echo(*_: object) -> transport.Reply:
+    async def echo(*_: object) -> transport.HttpAnswer:
         said = {
             "error": {"message": f"you sent {SECRET}"},
             "choices": [{"message": {"content": SECRET}}],
         }
-        return transport.Reply(status, {}, orjson.dumps(said))
+        return transport.HttpAnswer(status, {}, orjson.dumps(said))
 
     monkeypatch.setattr(transport, "exchange", echo)
     found = asked(cls(**settings(cls, api_key=SECRET, max_attempts=1, cache=False)))
@@ -313,11 +313,11 @@ def test_every_setting_of_the_question_reaches_the_endpoint_in_one_request(
 ) -> None:
     sent: list[Any] = []
 
-    async def refuse(*request: Any) -> transport.Reply:
+    async def refuse(*request: Any) -> transport.HttpAnswer:
         *said, timeout, _ = request
         sent.append(said)
         assert 0 < timeout <= 7
-        return transport.Reply(500, {}, b"{}")
+        return transport.HttpAnswer(500, {}, b"{}")
 
     monkeypatch.setattr(transport, "exchange", refuse)
     given = settings(cls, cache=False, max_attempts=1, max_outage=0, timeout=7.0)

@@ -133,23 +133,19 @@ def play(
         policy, left, start = RetryPolicy(rng=random.Random(1)), iter(range(calls)), now()
 
         async def worker() -> None:
-            for number in left:
-                clock, began = Deadline(deadline, clock=now), now()
+            for _ in left:
+                clock = Deadline(deadline, clock=now)
+                visit = Visit(endpoint, {clock}, patience=max_outage)
 
-                async def attempt(
-                    number: int = number, clock: Deadline = clock, began: float = began
-                ) -> None:
-                    turn = Visit(endpoint, {clock}, began=began, patience=max_outage)
+                async def attempt(turn: Visit = visit) -> None:
                     if not endpoint.enter(turn):
                         await endpoint.wait(turn)
-                    turn.send()
+                    turn.note_sent()
                     try:
                         await server.call()
                     except ProviderError as error:
                         assert error.kind != "fatal"
-                        endpoint.leave(
-                            turn, error.kind, error.retry_after, call=number, why=str(error)
-                        )
+                        endpoint.leave(turn, error.kind, error.retry_after, why=str(error))
                         raise
                     endpoint.leave(turn)
 
@@ -203,7 +199,7 @@ def test_an_endpoint_that_stops_answering_spends_its_own_time_and_no_samples(
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_random_walk_over_all_states_holds_back_nobody_for_ever(seed: int) -> None:
-    """Calls come, are cancelled and end in every way at any time: what is let go keeps within what
+    """Calls come, are cancelled and end in every way at any time: what is started keeps within what
     the state allows, and when the endpoint serves again nobody is left behind.
     """
     chance = random.Random(seed)
@@ -221,13 +217,13 @@ def test_a_random_walk_over_all_states_holds_back_nobody_for_ever(seed: int) -> 
             if not bound.enter(turn):
                 await bound.wait(turn, chance.randrange(3))
             assert bound.in_flight <= 16 + looks(bound)
-            turn.send()
+            turn.note_sent()
             inside.append(turn)
 
         def go(end: End) -> None:
             turn = inside.pop(chance.randrange(len(inside)))
             after = chance.choice([None, None, 0.2, 3.0]) if end != "ok" else None
-            bound.leave(turn, end, after, call=chance.randrange(9))
+            bound.leave(turn, end, after)
 
         ends: tuple[End, ...] = (
             "ok",

@@ -236,7 +236,7 @@ def test_a_question_is_compared_of_every_record(
     make: Callable[[], BaseReward], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also of those that are not drawn to be scored again."""
-    monkeypatch.setattr(RunFolder, "compare", lambda self: None)
+    monkeypatch.setattr(RunFolder, "draw_check", lambda self: None)
     for _ in range(2):
         make().evaluate_batch(samples(), run_dir=str(tmp_path))
     CODE["prompt"] = 1.0
@@ -287,7 +287,7 @@ def test_a_judge_in_a_grader_in_a_grader_is_compared_by_its_question(
     make: Callable[[], BaseGrader], drawn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not drawn:
-        monkeypatch.setattr(RunFolder, "compare", lambda self: None)
+        monkeypatch.setattr(RunFolder, "draw_check", lambda self: None)
     rows = [
         {"id": f"r{k}", "query": f"q{k}", "response": "x" * k, "responses": ["x", "y" * k]}
         for k in range(N)

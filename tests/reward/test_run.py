@@ -241,6 +241,20 @@ def test_a_nested_run_is_a_child_of_the_run_around_it(
     assert spent.calls == 3
 
 
+def test_a_control_that_is_used_again_adds_nothing_to_the_trace_of_a_run_that_is_over(
+    tmp_path: Path,
+) -> None:
+    reward, control, told = PointJudge(llm=FakeLLM(reply=longest)), RunControl(), list[Any]()
+    kept: dict[str, Any] = {"run_dir": str(tmp_path / "run")}
+    reward.evaluate_batch([make_sample("a")], **kept)
+    reward.evaluate_batch([make_sample("a")], control=control, trace=True, **kept)
+    reward.evaluate_batch([make_sample("b")], control=control)
+    assert not (tmp_path / "run" / "trace.jsonl").exists()
+    control.trace = told.append
+    reward.evaluate_batch([make_sample("c")], control=control, run_dir=str(tmp_path / "other"))
+    assert len(told) == 1 and control.trace == told.append, "the caller's own stays"
+
+
 @NESTED
 def test_a_nested_judge_that_is_refused_stops_the_run_around_it(
     outer: type[Nests], batch: bool

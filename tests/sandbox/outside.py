@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rm_gallery.core.engine.pool import get_pool, processors
+from tests.engine.processes import worker_pids
 
 SECRET_NAME, SECRET = "RM_TEST_SECRET_KEY", "the-key-nobody-may-see"
 
@@ -56,7 +57,7 @@ def descendants() -> set[int]:
     found = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in found and pid not in found}:
         found |= more
-    return found - {os.getpid(), *get_pool("sandbox", max_workers=processors() + 1).worker_pids()}
+    return found - {os.getpid(), *worker_pids(get_pool("sandbox", max_workers=processors() + 1))}
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 5.0) -> bool:

@@ -18,6 +18,7 @@ from rm_gallery.core.sandbox.sql import (
     run_query_in_worker,
     same_results,
 )
+from tests.engine.processes import worker_pids
 
 SCHEMA = "CREATE TABLE town (name TEXT)"
 
@@ -43,9 +44,9 @@ LONG_TEXTS = (
 def test_a_query_ends_at_its_deadline_and_within_its_memory(query: str, error: str) -> None:
     async def run() -> tuple[str, int]:
         await run_query_in_worker(SCHEMA, "SELECT 1")
-        before = set(get_pool("sql").worker_pids())
+        before = set(worker_pids(get_pool("sql")))
         result = await run_query_in_worker(SCHEMA, query, deadline=1.0, schema_seconds=0.0)
-        memory = [peak_megabytes(pid) for pid in before & set(get_pool("sql").worker_pids())]
+        memory = [peak_megabytes(pid) for pid in before & set(worker_pids(get_pool("sql")))]
         return result.error, max(memory, default=0)
 
     found, megabytes = asyncio.run(run())

@@ -55,6 +55,7 @@ in flat memory.
 STREAM_WINDOW = 4
 """Units of a stream that are begun and not yet handed back, per worker."""
 CHEAP_WINDOW = 256
+"""Units of a stream that are begun and not yet handed back, at least, where jobs are cheap."""
 IDLE_SECONDS = 0.5
 """So long a source may give nothing while all that was drawn from it is doubtful."""
 TICK_SECONDS = 0.1
@@ -133,12 +134,10 @@ class Run(Generic[R]):
             current_deadline.get(),
             flush,
             count=self.progress.count,
+            holds_doubtful=control.fail_fast is not None,
         )
-        work.holds = control.fail_fast is not None
         workers = options.max_workers
-        self._lane: Lane = (
-            lane_named(lane, workers) if ray is None else RayLane(self._work, workers, ray)
-        )
+        self._lane: Lane = lane_named(lane, workers) if ray is None else RayLane(work, workers, ray)
         self._options, self._ordered, self._streaming = options, ordered, streaming
         self._units = self._begin_units(plans, stop_mark.get())
         self._fed = self._came = self._yielded = 0
@@ -165,21 +164,21 @@ class Run(Generic[R]):
                 yield unit
 
     def _take_in(self, results: list[tuple[int, Any]], idle: bool = False) -> None:
-        """Leave results for whoever waits; what is doubtful is held until that is settled."""
+        """Leave results for whoever waits; what is doubtful is held until that is decided."""
         again: list[Unit] = []
         with self._work.lock:
             self._came, self._came_at = self._came + len(results), time.monotonic()
             if self._doubts or Doubtful in map(type, map(itemgetter(1), results)):
-                results = self._settled(results, idle, again)
+                results = self._decided(results, idle, again)
             self._came -= len(again)
             self.progress.done += len(results)
         self._mailbox.put(results)
         self._lane.feed(again)
 
-    def _settled(
+    def _decided(
         self, came: list[tuple[int, Any]], idle: bool, again: list[Unit]
     ) -> list[tuple[int, Any]]:
-        """What is certain of what came, and what is settled of the doubtful: with the run's stop, with
+        """What is certain of what came, and what is decided of the doubtful: with the run's stop, with
         a call that succeeds, or since nothing else is under way. Those that have more to do are to
         be fed `again`.
         """
@@ -188,11 +187,11 @@ class Run(Generic[R]):
         certain, fail_fast, left = len(results), self._control.fail_fast, []
         assert fail_fast is not None
         for index, doubt in self._doubts:
-            lost = [fail_fast.lost(error) for error in doubt.unit.lost]
+            lost = [fail_fast.stopped_because_of(error) for error in doubt.unit.lost]
             if True in lost:
-                result = doubt.settled(doubt.unit.lost[lost.index(True)])
+                result = doubt.decided(doubt.unit.lost[lost.index(True)])
             elif idle or None not in lost:
-                result = doubt.settled(None)
+                result = doubt.decided(None)
             else:
                 left.append((index, doubt))
                 continue
@@ -253,7 +252,7 @@ class Run(Generic[R]):
 
     # -- handing on --------------------------------------------------------------------------------
 
-    def _over(self) -> bool:
+    def _draw_until_over(self) -> bool:
         """Whether all is handed on; draws what there is room for."""
         while not (self._streaming or self._exhausted) and (room := self._room_left()) > 0:
             self._draw(room)
@@ -290,7 +289,7 @@ class Run(Generic[R]):
     async def results(self) -> AsyncGenerator[tuple[int, R], None]:
         """(index, result) as they finish, or in order; raises ConfigError that a job raised."""
         with self._going_on(CANCEL_GRACE_SECONDS if library_loop.is_driven() else 0.0):
-            while not self._over():
+            while not self._draw_until_over():
                 for pair in self._ready(await self._mailbox.take(self._tick())):
                     yield pair
 
@@ -304,7 +303,7 @@ class Run(Generic[R]):
     @contextmanager
     def _going_on(self, grace: float) -> Iterator[None]:
         """Ctrl-C: the first one waits up to `grace` seconds for calls in flight, a second one leaves
-        at once.
+        at once. What finishes within the grace is kept in the folder; nothing more is returned.
         """
         control = self._control
         with _until_its_end(control):
@@ -356,14 +355,17 @@ class Batch(Generic[R]):
             changes |= {"max_workers": most, "deadline": None}
         self._items, self.label, self.lane = items, label, lane
         self.options: RunOptions = replace(options, **changes)
-        """How it goes."""
 
     def _open_folder(self, options: RunOptions) -> RunFolder:
-        """The folder of the run."""
+        """Open or continue the folder of the run."""
         raise NotImplementedError
 
     def _run_plan(self, items: Iterable[Any], folder: Any, options: RunOptions) -> Parts:
-        """What the engine runs; each plan is of one item, drawn with it."""
+        """What the engine runs; each plan is of one item, drawn with it.
+
+        Each plan takes its result from `folder` or keeps it there before it returns; the engine only
+        hands it on.
+        """
         raise NotImplementedError
 
     def _not_begun(self, outcome: Score[Any]) -> Callable[[Any, int], R]:
@@ -411,7 +413,7 @@ class Batch(Generic[R]):
                 options = folder.begin(options, control)
                 control.restoring = lambda: folder.restoring
                 if self._checks_resume:
-                    folder.compare()
+                    folder.draw_check()
             yield options
             control.progress.account()
         except KeyboardInterrupt:  # it may have hit between two results
@@ -475,7 +477,7 @@ class Batch(Generic[R]):
 
     def _compare(self, *, rest: bool = False) -> None:
         check = self._folder.check
-        if check is not None and (taken := check.take(rest=rest)):
+        if taken := check.take(rest=rest):
             began = time.monotonic()
             self._score_again(taken, options_again(self.options, self._folder.replies))
             check.learn(len(taken), time.monotonic() - began)
@@ -510,7 +512,7 @@ class Batch(Generic[R]):
                     result, missing = context.run(inline, item, index)
                 else:
                     note_stop(mark)
-                if mark.noted and control.why_stopped is not None:
+                if mark.call_stopped and control.why_stopped is not None:
                     # not begun, or a call of the rule was stopped: its number was made up
                     result = self._outcome_of_the_rest()(item, index)
                     progress.stopped += 1

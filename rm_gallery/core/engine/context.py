@@ -43,12 +43,14 @@ class RunControl:
     """Counters and the stop switch of one run; shared by all its workers, threads included.
 
     `stop(reason)` ends the run: samples not begun become failed("stopped"), those in flight finish.
-    With `halt` those make no further attempt either. A run that is started inside another one
-    counts there as well and stops with it.
+    With `halt` attempts in flight finish, and no further one is made. A run that is started inside
+    another one counts there as well and stops with it.
     """
 
     max_workers: int = 0
-    """Calls the run may have in flight; the ceiling of its endpoint's limiter."""
+    """Jobs in flight at once; also asked for as the ceiling of each endpoint, where the highest of all
+    runs holds.
+    """
     budget: Budget | None = None
     retry: RetryPolicy | None = None
     fail_fast: FailFast | None = field(default_factory=FailFast)
@@ -59,11 +61,13 @@ class RunControl:
     repeat: int = 0
     usage: Usage = field(default_factory=Usage)
     calls: int = 0
+    """Every request that reached somebody, refused ones included."""
     cached: int = 0
     skipped_by_gate: int = 0
     """Judgements that a gate or cascade found not to be needed."""
     retries: int = 0
     in_flight: int = 0
+    """Jobs in flight."""
     stopped: str | None = None
     stopped_by: Cause = "caller"
     """Who brought it about that the run stopped."""
@@ -107,8 +111,8 @@ class RunControl:
     parent: RunControl | None = None
     """The run this one was started in."""
     calls_out: set[Any] = field(default_factory=set, repr=False)
-    """The calls that are waited for, of this run and all that it is one of, each with `endpoint` and
-    `cut()`; for the library's event loop alone.
+    """The calls that are waited for, each with `endpoint` and `cut()`: one set shared by a run and all
+    runs inside it; for the library's event loop alone.
     """
     first_asked: dict[str, float] = field(default_factory=dict, repr=False)
     """By endpoint, when the run asked first: silence of a run that is bounded counts from then."""
@@ -164,14 +168,14 @@ class RunControl:
                 each.stop(reason)
 
     @property
-    def _ended(self) -> RunControl:
+    def _stopped_run(self) -> RunControl:
         """The run that has stopped, this one or the nearest around it; the outermost where none has."""
-        return self if self.stopped is not None or self.parent is None else self.parent._ended
+        return self if self.stopped is not None or self.parent is None else self.parent._stopped_run
 
     @property
     def why_stopped(self) -> str | None:
         """Why this run, or one around it, begins nothing more; None while it goes on."""
-        return self._ended.stopped
+        return self._stopped_run.stopped
 
     @property
     def over(self) -> bool:
@@ -183,7 +187,7 @@ class RunControl:
     @property
     def who_stopped(self) -> Cause:
         """Who brought it about that this run, or one around it, begins nothing more."""
-        return self._ended.stopped_by
+        return self._stopped_run.stopped_by
 
     def budgets(self) -> list[Budget]:
         """The budgets of this run and of those around it, from the inside out; each once."""
@@ -207,7 +211,9 @@ class RunControl:
         return RunStopped(f"Not judged: the run stopped ({self.why_stopped}).", self.who_stopped)
 
     def give_up(self, endpoint: object, reason: str) -> None:
-        """Stop, since an endpoint has served nobody for too long, and end all calls to it."""
+        """Stop, since an endpoint has served nobody for too long, and end all calls of this tree of
+        runs to it.
+        """
         self.stop(reason, halt=True, by="endpoint")
         for call in list(self.calls_out):
             if call.endpoint is endpoint:
@@ -297,32 +303,32 @@ current_deadline: ContextVar[Deadline | None] = ContextVar("rm_gallery_deadline"
 
 @dataclass(eq=False, slots=True)
 class StopMark:
-    """Whether a call that a job made was stopped, however deep below it; kept by whoever runs the
-    jobs, one after another.
+    """What happened to the calls below a job: was one stopped, which got no answer, and did a number
+    hide that? Kept by whoever runs the jobs, one after another.
 
     A rule that falls back to a number where its judge cannot be asked would otherwise have that
     number kept as its score.
     """
 
     outer: StopMark | None
-    noted: bool = False
-    lost: list[BaseException] = field(default_factory=list)
+    call_stopped: bool = False
+    unanswered: list[BaseException] = field(default_factory=list)
     """Errors of the calls that got no answer."""
-    made_up: list[BaseException] = field(default_factory=list)
+    covered: list[BaseException] = field(default_factory=list)
     """Those behind which a part of the job has put a number."""
-    declared: bool = False
+    declares_missing: bool = False
     """Whether the job says what a missing part means: its number is then none that somebody made
     up.
     """
 
     def taken(self, ok: bool) -> list[BaseException]:
-        """The lost calls that stand behind the number of a job that is over; those around the job
-        hear of them, too.
+        """The unanswered calls that stand behind the number of a job that is over; those around the
+        job hear of them, too.
         """
-        taken = self.made_up if ok and self.declared else self.lost + self.made_up
-        self.lost, self.made_up = [], []
+        taken = self.covered if ok and self.declares_missing else self.unanswered + self.covered
+        self.unanswered, self.covered = [], []
         if self.outer is not None:
-            (self.outer.made_up if ok else self.outer.lost).extend(taken)
+            (self.outer.covered if ok else self.outer.unanswered).extend(taken)
         return taken if ok else []
 
 
@@ -333,7 +339,7 @@ stop_mark: ContextVar[StopMark | None] = ContextVar("rm_gallery_stop_mark", defa
 def note_stop(mark: StopMark | None) -> None:
     """Say to a job and to those around it that a call below them was stopped."""
     while mark is not None:
-        mark.noted, mark = True, mark.outer
+        mark.call_stopped, mark = True, mark.outer
 
 
 class NotAsked(RMGalleryError):
@@ -345,21 +351,21 @@ class NotAsked(RMGalleryError):
 
 @dataclass(eq=False)
 class Questions:
-    """What judges are asked about one sample: a hash of each question, in `hashes`; with `only`
+    """What judges are asked about one sample: a hash of each question, in `hashes`; in a `dry_run`
     none is asked in fact.
     """
 
-    only: bool = False
-    lost: bool = False
+    dry_run: bool = False
+    reply_missing: bool = False
     """Whether a request was made then, and its reply is not known."""
-    new: bool = False
+    asked_anew: bool = False
     """Whether a request is made now that was not made then."""
     hashes: set[str] = field(default_factory=set)
 
     def note(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """Hear of a question that is about to be asked; raises NotAsked where none is."""
         self.hashes.add(digest(messages)[:12])
-        if self.only:
+        if self.dry_run:
             raise NotAsked("The question alone was wanted.")
 
 
@@ -377,7 +383,7 @@ def asked_by(ways: Iterable[Callable[[], Any]]) -> Questions:
     """What coroutine functions would ask of a judge, without asking; what comes after waiting for
     anything else is not known.
     """
-    asked = Questions(only=True)
+    asked = Questions(dry_run=True)
 
     async def ask(way: Callable[[], Any]) -> None:
         with suppress(Exception):  # for what cannot be asked the record has the reason
@@ -436,7 +442,9 @@ def snapshot(control: RunControl) -> dict[str, Any]:
     }
 
 
-on_trial: ContextVar[Literal["", "trial", "last"]] = ContextVar("rm_gallery_on_trial", default="")
-"""Whether a call finds out what an endpoint takes: that it is refused is an answer then, and no
-failure of the run, unless it is the last way there is.
+channel_trial: ContextVar[Literal["", "trial", "last"]] = ContextVar(
+    "rm_gallery_channel_trial", default=""
+)
+"""Whether an output channel is being tried: that it is refused is an answer then, and no failure of
+the run, unless it is the last way there is.
 """

@@ -28,7 +28,7 @@ class Deadline:
         "by",
         "due",
         "note",
-        "work",
+        "process_seconds",
     )
 
     def __init__(
@@ -38,7 +38,7 @@ class Deadline:
         clock: Callable[[], float] = time.monotonic,
         *,
         shared: bool = False,
-        work: float = math.inf,
+        process_seconds: float = math.inf,
     ) -> None:
         self._clock = clock
         self._end = clock() + seconds
@@ -46,7 +46,7 @@ class Deadline:
         """Where all samples of a request share it, when whoever asked goes away, whatever waits: no
         clock stands still for him.
         """
-        self.work = work
+        self.process_seconds = process_seconds
         """Seconds of worker processes that are left to the request; what begins without any is cut
         short. For coroutines of one event loop.
         """
@@ -95,11 +95,11 @@ class Deadline:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Stop the clock, and those of its followers, while the block waits for its turn."""
-        self.wait()
+        self.add_waiting()
         try:
             yield
         finally:
-            self.wait(-1)
+            self.add_waiting(-1)
 
     @contextmanager
     def following(self, leader: Deadline) -> Iterator[None]:
@@ -107,14 +107,14 @@ class Deadline:
         its turn.
         """
         leader._followers.append(self)
-        self.wait(leader._waiting)
+        self.add_waiting(leader._waiting)
         try:
             yield
         finally:
             leader._followers.remove(self)
-            self.wait(-leader._waiting)
+            self.add_waiting(-leader._waiting)
 
-    def wait(self, turns: int = 1, since: float | None = None) -> None:
+    def add_waiting(self, turns: int = 1, since: float | None = None) -> None:
         """So many more calls wait, from `since` on, else from now; the clock stands while any does,
         and so do those of its followers.
         """
@@ -126,4 +126,4 @@ class Deadline:
             self._end += self._clock() - self._since
         self._waiting += turns
         for each in self._followers:
-            each.wait(turns, since)
+            each.add_waiting(turns, since)

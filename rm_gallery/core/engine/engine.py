@@ -56,6 +56,10 @@ judging it.
 """
 LATE_SECONDS = 0.005
 """A call that ends by itself at its deadline says more about it than we do: it gets this long to.
+
+Its HTTP timeout is cut to the deadline (`Call`), and between attempts `persist` raises
+DeadlineExceeded. The lane's clock gives up what is later by these seconds; `LoopLane._cut` is the last
+resort.
 """
 ABANDON_SECONDS = 0.3
 """How long code that was cancelled may take to end before its sample is given up and its task left.
@@ -67,13 +71,15 @@ WATCH_SECONDS = 0.05
 STUCK_SECONDS = 0.1
 """A thread that is at its job for so long gets another one beside it."""
 TRIAL_THREADS = 8
+"""So many jobs of unknown cost are tried at once where not all threads are had."""
 CHEAP_SECONDS = 2e-4
 """Below this a job holds the interpreter lock all the time it runs: more threads only take turns.
 """
 LaneName = Literal["loop", "threads"]
 Plan = Generator[list[Any], list[Score[Any]], Any]
 """Yields jobs, is sent their scores in the same order, and returns the result. One that yields
-nothing has its result already.
+nothing has its result already. Its first part runs where it is drawn, the rest (merging, writing the
+record) on the library's loop or a worker's thread.
 """
 
 
@@ -87,9 +93,10 @@ class JobCost:
         """Take in what a job took. One that waited for the interpreter seems a thousand times as
         long: no single one says that all are.
         """
-        known = max(self.seconds or 0.0, 1e-6)
-        most = seconds if self.seconds is None else min(seconds, 4 * known)
-        self.seconds = 0.7 * known + 0.3 * most
+        if self.seconds is not None:
+            known = max(self.seconds, 1e-6)
+            seconds = 0.7 * known + 0.3 * min(seconds, 4 * known)
+        self.seconds = seconds
 
     @property
     def cheap(self) -> bool:
@@ -118,8 +125,10 @@ class Work:
     count: Callable[[list[Score[Any]]], None] | None = None
     """Hears the scores of each unit."""
     lock: AbstractContextManager[Any] = field(default_factory=threading.RLock)
-    """Held while a plan goes on: one at a time."""
-    holds: bool = False
+    """Held while a plan goes on, after its first step: one at a time. It also guards the counters of
+    `Run`.
+    """
+    holds_doubtful: bool = False
     """Whether `deliver` takes a `Doubtful` in the place of a result."""
     ended: bool = False
     """Whether no further job is begun."""
@@ -198,14 +207,14 @@ class Unit:
         self.remaining = len(self.jobs)
         self.outcomes: list[Score[Any]] = [NOT_RUN] * self.remaining
 
-    def begin(self) -> Deadline | None:
+    def deadline_from_now(self) -> Deadline | None:
         """The unit's deadline, counted from the first job that asks."""
         if self.deadline is None:
             seconds, outer = self.work.deadline, self.work.outer
             self.deadline = outer if seconds is None else Deadline(seconds, outer)
         return self.deadline
 
-    def not_begun(self, outer: StopMark | None) -> Score[Any] | None:
+    def score_if_not_begun(self, outer: StopMark | None) -> Score[Any] | None:
         """Score of a job that is not begun, since its run has stopped or the time of its sample is
         over; None where it goes on.
         """
@@ -218,17 +227,17 @@ class Unit:
         return self.work.late(self.deadline) if is_over else None
 
     @property
-    def is_late(self) -> bool:
+    def caller_is_gone(self) -> bool:
         """Whether the time of whoever asked for it is over; at the end of its own the clock looks."""
         return self.work.deadline is None and self.deadline is not None and self.deadline.left <= 0
 
-    def settled_below(self, mark: StopMark, outcome: Score[Any]) -> Score[Any]:
+    def outcome_given_calls(self, mark: StopMark, outcome: Score[Any]) -> Score[Any]:
         """What a job gave, or where a call of it was stopped with the run that it was stopped,
-        whatever its code made of that. The unit hears of calls that were lost.
+        whatever its code made of that. The unit hears of calls that got no answer.
         """
-        if mark.lost or mark.made_up:
+        if mark.unanswered or mark.covered:
             self.lost += mark.taken(outcome.ok)
-        if not mark.noted or outcome.code in NOT_BEGUN:
+        if not mark.call_stopped or outcome.code in NOT_BEGUN:
             return outcome
         control = self.work.control
         if (why := control.why_stopped) is not None:
@@ -247,11 +256,11 @@ class Unit:
         """Let the plan go on with the scores of its jobs. Its result, or what makes that doubtful;
         where jobs are `remaining` it has none yet.
         """
-        if self.lost and self.work.holds:
+        if self.lost and self.work.holds_doubtful:
             return Doubtful(self)
-        return self.settle(self.outcomes)
+        return self.resume(self.outcomes)
 
-    def settle(self, scores: list[Score[Any]]) -> Any:
+    def resume(self, scores: list[Score[Any]]) -> Any:
         """Let the plan go on with these scores; its result, where no jobs are `remaining`."""
         with self.work.lock:
             while not self.is_over:
@@ -276,17 +285,18 @@ def _not_asked(outcome: Score[Any]) -> Score[Any]:
 
 class Doubtful(NamedTuple):
     """A unit that has a number though calls of its jobs got no answer:
-    `except Exception: return 0.5`. Where the run stops because of them, they are what came of it.
+    `except Exception: return 0.5`. If the run stops because of these errors, the unit has failed with
+    them; else its number stands.
     """
 
     unit: Unit
 
-    def settled(self, error: BaseException | None) -> Any:
+    def decided(self, error: BaseException | None) -> Any:
         """The result, or the one of a unit that failed with an error; the unit may have more to do."""
         unit = self.unit
         unit.lost = []
         outcomes = unit.outcomes if error is None else [score_of_error(error)] * len(unit.jobs)
-        return unit.settle(outcomes)
+        return unit.resume(outcomes)
 
 
 class Mailbox:
@@ -347,7 +357,7 @@ class Mailbox:
 
 @dataclass(eq=False)
 class Worker:
-    """A coroutine or a thread that takes one job after another, and the job it is at."""
+    """A coroutine (its `task`) or a thread that takes one job after another, and the job it is at."""
 
     mark: StopMark
     """Of the job it is at, where that has no context of its own."""
@@ -358,9 +368,8 @@ class Worker:
     """When it took that job."""
     abandoned: bool = False
     task: asyncio.Task[None] = field(init=False)
-    """A coroutine's."""
     cut_at: float | None = None
-    """When that was cancelled for being late."""
+    """When the task was cancelled for being late."""
 
 
 class Lane:
@@ -410,7 +419,9 @@ class Lane:
             future.cancel()
 
     def abandon(self) -> None:
-        """Drop waiting jobs and leave those in flight, without waiting for it; from any thread."""
+        """Drop waiting jobs and, without waiting for it, cut coroutines and leave threads; from any
+        thread.
+        """
         if self.is_alive:
             library_loop.submit(self._drain(0.0))
 
@@ -553,6 +564,7 @@ class WorkerLane(Lane):
         self._lock = threading.RLock()
         self._workers: set[Worker] = set()
         self._outer = stop_mark.get()
+        """Of the job around the run, which hears what its jobs' marks do."""
         self._context = contextvars.copy_context()
         """Where its jobs run, whoever has a worker started."""
         self._due = math.inf
@@ -608,15 +620,15 @@ class WorkerLane(Lane):
         calls that it loses.
         """
         mark = worker.mark if unit.context is None else StopMark(unit.context.get(stop_mark))
-        if (outcome := unit.not_begun(mark.outer)) is not None:
+        if (outcome := unit.score_if_not_begun(mark.outer)) is not None:
             return outcome
-        mark.noted = mark.declared = False
+        mark.call_stopped = mark.declares_missing = False
         stop_mark.set(mark)
         current_run.set(unit.work.control)
         with self._lock:
             unit.work.control.in_flight += 1
             worker.job, worker.since = (unit, i), time.monotonic()
-            worker.deadline = deadline = unit.begin()
+            worker.deadline = deadline = unit.deadline_from_now()
             if deadline is not None and (due := deadline.end + LATE_SECONDS) < self._due:
                 self._look_at(due)
         current_deadline.set(deadline)
@@ -704,7 +716,7 @@ class LoopLane(WorkerLane):
         return BEAT_SECONDS
 
     def look(self, late: float = 0.0) -> None:
-        """Look who is late now, which was due so many seconds ago; from any thread."""
+        """Ask the loop to look who is late, which was due so many seconds ago; from any thread."""
         now = time.monotonic()
         with self._lock:
             if not (self.is_alive and self._workers):
@@ -749,7 +761,7 @@ class LoopLane(WorkerLane):
                 outcome = await self._awaited(worker, unit, i)
                 if not self._leave(worker):
                     return
-                self._record(unit, i, unit.settled_below(begun, outcome))
+                self._record(unit, i, unit.outcome_given_calls(begun, outcome))
         except asyncio.CancelledError:
             if work is not None and not self.is_alive:
                 loop_closed(work)
@@ -766,7 +778,7 @@ class LoopLane(WorkerLane):
             value = unit.work.execute(unit.jobs[i])
             if awaitable(value):
                 value = await value
-            if worker.cut_at is None and not unit.is_late:
+            if worker.cut_at is None and not unit.caller_is_gone:
                 return _score_of(value)
         except asyncio.CancelledError:
             if self._is_cut or not self.is_alive:
@@ -902,8 +914,8 @@ class ThreadLane(WorkerLane):
         unit.work.cost.learn(time.monotonic() - worker.since)
         if not self._leave(worker):
             return None
-        outcome = unit.settled_below(mark, outcome)
-        return unit.work.late(unit.deadline) if outcome.ok and unit.is_late else outcome
+        outcome = unit.outcome_given_calls(mark, outcome)
+        return unit.work.late(unit.deadline) if outcome.ok and unit.caller_is_gone else outcome
 
 
 def _score_of(value: Any) -> Score[Any]:

@@ -445,6 +445,16 @@ class RunFolder(RunStore, ABC):
     # What a subclass says of its samples.
 
     @abstractmethod
+    def restore(self, sample: Any) -> bool:
+        """Give a sample, as its plan begins, what an earlier part of the run found; False when it has
+        to be judged.
+        """
+
+    @abstractmethod
+    def append(self, sample: Any) -> None:
+        """Keep a finished sample, at once, before its plan returns."""
+
+    @abstractmethod
     def unscored(self, data: Any) -> Any:
         """An item that is judged like this one, which nobody writes a score to."""
 
@@ -477,14 +487,14 @@ class RunFolder(RunStore, ABC):
         """Whether an earlier part of the run left results whose samples have not come yet."""
         return bool(self._finished)
 
-    def compare(self) -> None:
+    def draw_check(self) -> None:
         """Draw records of earlier parts of the run that are compared with what comes out now."""
         self.check = ResumeCheck(self._finished, sum(part.runs for part in self._before))
 
-    def known(self, data: Any, whole: Callable[[Any], bool] = lambda _: True) -> Any:
-        """What the record of a sample says of it; None when it has none, or none that fits.
+    def register(self, data: Any, whole: Callable[[Any], bool] = lambda _: True) -> Any:
+        """Take a sample in: what its record says of it; None when it has none, or none that fits.
 
-        The sample is then still owed, and also where what was found is not the `whole` of it.
+        The sample is then owed, and also where what was found is not the `whole` of it.
         Raises ConfigError for a sample whose content cannot be told, and when a judge would be
         asked something else now.
         """
@@ -532,7 +542,7 @@ class RunFolder(RunStore, ABC):
         before = record.get("asked")
         if isinstance(before, list) and not (by_parts or now.hashes <= set(before)):
             raise self.changed(data, "the judge was asked something else")
-        if record.get("replies") and now.new and not now.lost:
+        if record.get("replies") and now.asked_anew and not now.reply_missing:
             what = f"a model would be asked something else (or {FILE_NAME} has lost its reply)"
             raise self.changed(data, what)
 
@@ -557,12 +567,12 @@ class RunFolder(RunStore, ABC):
         return owed.asked if owed and not owed.kept else Questions()
 
     def note_asked(self, data: Any, hashes: set[str]) -> None:
-        """Hear elsewhere what judges were asked about a sample."""
+        """Add hashes of what judges were asked about a sample in another process."""
         self.questions_of(data).hashes.update(hashes)
 
     def keep(self, data: Any, missing: Collection[str], entry: Record, stopped: bool) -> None:
-        """Write the record of a finished sample that was owed, by the statuses of what is `missing`
-        in it. One of which a part `stopped` leaves none.
+        """Write the record of a finished sample that was owed; an empty `entry` leaves no record. Its
+        status comes of those of what is `missing` in it; one of which a part `stopped` is counted so.
         """
         owed = self._owed.pop(id(data))
         status = "failed" if "failed" in missing else "unscored" if missing else "scored"
@@ -578,7 +588,7 @@ class RunFolder(RunStore, ABC):
                 owed.kept, self._owed[id(data)] = status, owed
         self.count("stopped" if stopped else status)
 
-    def is_amendable(self, data: Any) -> bool:
+    def reopen(self, data: Any) -> bool:
         """Have a sample that this run has kept without a score be kept once more, by what is known of
         it now; whether there is one.
         """
@@ -597,6 +607,8 @@ class RunFolder(RunStore, ABC):
         """Write what is noted and the summary, and release the folder."""
         self._seen = FirstKeys()  # what is reported afterwards needs the room
         control.replies = None
+        if control.trace == self.note_judgement:
+            control.trace = None
         # at the exit of the process a daemon thread may have died with one of the locks
         if not library_loop.is_exiting():
             with self:
@@ -750,25 +762,26 @@ class Again(AskedNotes):
         self._kept = iter(records)
         self._records: dict[int, Record] = {}
 
-    def restore(self, data: Any) -> Any:
-        """Nothing: every sample is judged, though there is a record of it."""
-        self._records[id(data)] = next(self._kept)
+    def restore(self, sample: Any) -> bool:
+        """False: every sample is judged, though there is a record of it."""
+        self._records[id(sample)] = next(self._kept)
+        return False
 
-    def append(self, data: Any) -> None:
+    def append(self, sample: Any) -> None:
         """Hear what a sample gets now; ConfigError with the example where it is something else than
         before, in a place that both tell of.
         """
-        folder, record = self._folder, self._records.pop(id(data))
-        asked = self._asked.pop(id(data), Questions())
-        folder.check_asked(data, record, asked, by_parts=folder.asked_by_parts)
-        before, now = folder.scores_in(record), folder.scores_in(folder.new_record(data))
+        folder, record = self._folder, self._records.pop(id(sample))
+        asked = self._asked.pop(id(sample), Questions())
+        folder.check_asked(sample, record, asked, by_parts=folder.asked_by_parts)
+        before, now = folder.scores_in(record), folder.scores_in(folder.new_record(sample))
         held = before.keys() & now.keys()
         folder.check.note(record, len(held), len(before) - len(held))
         for place in held:
             had, gets = before[place], now[place]
             if not _same_scores(had, gets):
                 what = f"{place} had {_show_scores(had)}, and now gets {_show_scores(gets)}"
-                raise folder.changed(data, what)
+                raise folder.changed(sample, what)
 
 
 def _same_scores(before: Any, now: Any) -> bool:

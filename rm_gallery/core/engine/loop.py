@@ -32,7 +32,9 @@ SAY_SECONDS = 60.0
 
 
 class RunStopped(RMGalleryError):
-    """The run was halted before this attempt was made, or the loop it ran on ended."""
+    """The run was halted before this attempt was made, the call was cut in flight, or the loop it ran
+    on ended.
+    """
 
     reason = "stopped"
 
@@ -238,9 +240,9 @@ def blocking(
     """The blocking twin of an async method, also of one that a subclass puts in its place; with and
     without a running event loop. It is called `door`, else as the method without its first `a`.
 
-    It waits for the library's loop, and is refused there. One that `drives` leaves both to the runs
-    within: rows are drawn on the caller's thread, where they may wait, and Ctrl-C leaves time to
-    the calls that are paid for.
+    It waits for the library's loop, and is refused there. One that `drives` runs the coroutine on
+    the caller's thread, where rows are drawn and may wait, and Ctrl-C leaves time to the calls that
+    are paid for; the runs within wait for the loop, and are refused there.
     """
     name = twin.__name__
     door = door or name.removeprefix("a")

@@ -124,12 +124,12 @@ class WorkerPool:
 
     def _reset(self) -> None:
         self._work = threading.Condition()
-        self._queues: dict[Owner, deque[_Call]] = {}
+        self._queues: dict[Owner, deque[_PoolCall]] = {}
         """What waits, by owner, in the order of their turns."""
         self._unsettled: Counter[Owner] = Counter()
-        self._busy: dict[_Worker, tuple[Owner, float]] = {}
+        self._busy: dict[_PoolWorker, tuple[Owner, float]] = {}
         """By worker, whose calls it is at, and since when."""
-        self._workers: list[_Worker] = []
+        self._workers: list[_PoolWorker] = []
         self._seconds: dict[str, float] = {}
         """What a call takes, by the name of its function."""
         self.is_shut_down = False
@@ -148,7 +148,7 @@ class WorkerPool:
         """
         return self._queued(_packed_call(fn, args, deadline)).future
 
-    def _queued(self, call: _Call, urgent: bool = False) -> _Call:
+    def _queued(self, call: _PoolCall, urgent: bool = False) -> _PoolCall:
         with self._work:
             if self.is_shut_down:
                 raise ConfigError(
@@ -162,7 +162,7 @@ class WorkerPool:
             # that hangs; they have no process before it comes to that.
             most = self.max_workers * min(2, len(self._unsettled))
             if len(self._workers) < min(most, self._unsettled.total()):
-                self._workers.append(_Worker(self))
+                self._workers.append(_PoolWorker(self))
             self._work.notify_all()
         return call
 
@@ -182,7 +182,7 @@ class WorkerPool:
         """
         clock, waiting = current_deadline.get(), ExitStack()
         request = clock and clock.request
-        if request and request.work <= 0:
+        if request and request.process_seconds <= 0:
             raise DeadlineExceeded(
                 "Its request has used up the computing it may take (max_seconds)."
             )
@@ -194,7 +194,7 @@ class WorkerPool:
         def done(waiter: asyncio.Future[T]) -> None:
             waiting.close()
             if request and call.began:
-                request.work -= time.monotonic() - call.began
+                request.process_seconds -= time.monotonic() - call.began
             if waiter.cancelled():
                 self.cancel_running(call.future)
 
@@ -214,10 +214,6 @@ class WorkerPool:
                 worker.kill()
                 return True
         return False
-
-    def worker_pids(self) -> list[int]:
-        """Process ids of the workers that are up."""
-        return [up.pid for worker in self._workers if (up := worker.process)]
 
     def shutdown(self) -> None:
         """Cancel what is queued, kill what runs (both raise CancelledError), end all processes and
@@ -246,10 +242,10 @@ class WorkerPool:
     def __exit__(self, *_: object) -> None:
         self.shutdown()
 
-    def take(self, worker: _Worker, back: deque[_Call]) -> deque[_Call]:
-        """Put calls that no worker has begun back to the front of their queue; wait for about 20 ms of
-        work of the owner whose turn it is and who then is the last. Nothing when the pool is shut
-        down.
+    def take(self, worker: _PoolWorker, back: deque[_PoolCall]) -> deque[_PoolCall]:
+        """Wait for the next calls of a worker: about 20 ms of work of the owner whose turn it is, who
+        then comes last. Calls of `back`, which it was given and has not begun, go to the front of
+        their queue first. Empty when the pool is shut down.
         """
         with self._work:
             if back:
@@ -276,8 +272,8 @@ class WorkerPool:
             sum(other == owner for other, _ in busy), sum(since > hanging for _, since in busy)
         )
 
-    def _chunk_of(self, owner: Owner) -> deque[_Call]:
-        queue, chunk, seconds = self._queues.pop(owner), deque[_Call](), 0.0
+    def _chunk_of(self, owner: Owner) -> deque[_PoolCall]:
+        queue, chunk, seconds = self._queues.pop(owner), deque[_PoolCall](), 0.0
         # Half of an even share at most, so that the workers end together.
         most = max(1, len(queue) // (2 * self.max_workers))
         while queue and len(chunk) < most:
@@ -297,7 +293,7 @@ class WorkerPool:
             self._queues[owner] = queue
         return chunk
 
-    def _share_time(self, call: _Call) -> None:
+    def _share_time(self, call: _PoolCall) -> None:
         """Cut a call's limit so that all calls of its request can use up theirs before whoever
         asked goes away.
 
@@ -308,10 +304,12 @@ class WorkerPool:
         if isinstance(call.owner, Deadline):
             calls = self._unsettled[call.owner]
             left = LIMIT_SHARE * (call.owner.due - time.monotonic()) * self.max_workers / calls
-            share = max(_SHORTEST, min(left - self.startup_seconds, call.owner.work / calls))
+            share = max(
+                _SHORTEST, min(left - self.startup_seconds, call.owner.process_seconds / calls)
+            )
             call.deadline = min(share, call.deadline or share)
 
-    def settling(self, call: _Call, seconds: float | None = None) -> None:
+    def settling(self, call: _PoolCall, seconds: float | None = None) -> None:
         """Hear that a call is about to get its outcome, and learn how many of its kind make a
         chunk.
         """
@@ -336,7 +334,7 @@ class WorkerPool:
 
 
 @dataclass(slots=True, eq=False)
-class _Call:
+class _PoolCall:
     """A function and its arguments, pickled, and the future that gets the outcome."""
 
     name: str
@@ -406,7 +404,7 @@ def _packed_call(
     arguments: tuple[Any, ...],
     deadline: float | None,
     on_begin: Callable[[], object] = bool,
-) -> _Call:
+) -> _PoolCall:
     if deadline is not None and not 0 < deadline < math.inf:
         raise ConfigError(f"a deadline is a positive number of seconds or None, found {deadline!r}")
     inner: Any = fn
@@ -427,7 +425,7 @@ def _packed_call(
         raise
     except Exception as error:
         raise ConfigError(f"{problem.format(name)} ({brief(error)})") from error
-    return _Call(name, reference.getvalue(), pickled, deadline, on_begin, _owner())
+    return _PoolCall(name, reference.getvalue(), pickled, deadline, on_begin, _owner())
 
 
 class _Process(subprocess.Popen[bytes]):
@@ -495,7 +493,7 @@ class _Process(subprocess.Popen[bytes]):
         socket.close(self._connection.detach())
 
 
-class _Worker(threading.Thread):
+class _PoolWorker(threading.Thread):
     """A thread that gives chunks of calls to its process, and starts another one when that ended."""
 
     def __init__(self, pool: WorkerPool) -> None:
@@ -504,8 +502,8 @@ class _Worker(threading.Thread):
         self.process: _Process | None = None
         self._lock = threading.Lock()
         """Held while the process is started, killed or reaped."""
-        self.current: _Call | None = None
-        self.cut: _Call | None = None
+        self.current: _PoolCall | None = None
+        self.cut: _PoolCall | None = None
         """Which call the process was killed for, from another thread."""
         self.start()
 
@@ -522,13 +520,13 @@ class _Worker(threading.Thread):
 
     def run(self) -> None:
         """Serve chunks until the pool is shut down."""
-        calls: deque[_Call] = deque()
+        calls: deque[_PoolCall] = deque()
         while calls := self._pool.take(self, calls):
             self._serve(calls)
             self.current = self.cut = None
         self._end_process()
 
-    def _serve(self, calls: deque[_Call]) -> None:
+    def _serve(self, calls: deque[_PoolCall]) -> None:
         """Run a chunk; what stays in it had not begun when the process ended."""
         started = leave = False
         try:
@@ -580,7 +578,7 @@ class _Worker(threading.Thread):
             self._pool.settling(call)
             call.end(problem)
 
-    def _ready(self, calls: deque[_Call]) -> _Process:
+    def _ready(self, calls: deque[_PoolCall]) -> _Process:
         """Have the process load what a chunk needs."""
         began = time.monotonic()
         fresh = self.process is None

@@ -57,7 +57,7 @@ BEAT_SECONDS = 0.25
 SILENT_SECONDS = 30.0
 """An actor that says nothing for so long is gone, and its node perhaps with it."""
 _STARTS = 3
-"""So many actors may die before they are ready until that is taken for how it is."""
+"""So many actors may die before they are ready; then the run ends."""
 _COUNTERS = "cached", "skipped_by_gate", "retries", "in_flight"
 """What an actor counts itself; calls are counted where the budget is."""
 Message = tuple[Any, ...]
@@ -279,7 +279,7 @@ class RayLane(Lane):
                 message = (
                     f"The process that judged this sample died ({why}), and so did two before it."
                 )
-                self._settle(unit, failed("crashed", message, "rule"))
+                self._complete_with(unit, failed("crashed", message, "rule"))
             else:
                 self._deaths[unit.index] += 1
                 self._waiting.appendleft(unit)
@@ -304,7 +304,7 @@ class RayLane(Lane):
         control = self._work.control
         while self._waiting and control.why_stopped is not None:
             unit = self._waiting.popleft()
-            self._settle(unit, stopped(control.why_stopped, control.who_stopped))
+            self._complete_with(unit, stopped(control.why_stopped, control.who_stopped))
         for actor in sorted(self._actors, key=lambda actor: len(actor.units)):
             self._give(actor)
 
@@ -331,7 +331,7 @@ class RayLane(Lane):
                 packed = pickle.dumps(unit.jobs, pickle.HIGHEST_PROTOCOL)
             except Exception as error:  # noqa: BLE001 - whatever a sample holds is its own trouble
                 problem = f"cannot be sent to an actor: {type(error).__name__}: {error!s:.200}"
-                self._settle(unit, score_of_error(DataError(f"The sample {problem}.")))
+                self._complete_with(unit, score_of_error(DataError(f"The sample {problem}.")))
                 continue
             actor.units[unit.index] = unit
             actor.say("judge", unit.index, packed)
@@ -344,9 +344,9 @@ class RayLane(Lane):
         for place, hashes in asked:
             if self._plan.asked is not None:
                 self._plan.asked(unit.jobs[place].of, hashes)
-        self._settle(unit, outcomes)
+        self._complete_with(unit, outcomes)
 
-    def _settle(self, unit: Unit, outcomes: list[Score[Any]] | Score[Any]) -> None:
+    def _complete_with(self, unit: Unit, outcomes: list[Score[Any]] | Score[Any]) -> None:
         """Complete a unit, by one score for all of its jobs where it is one."""
         unit.outcomes = outcomes if isinstance(outcomes, list) else [outcomes] * len(unit.jobs)
         unit.remaining = 0
@@ -403,11 +403,11 @@ class _RepliesThere:
         """Sends a reply; it goes ahead of the scores that were made of it."""
 
     def get(self, key: str) -> bytes | None:
-        """None."""
+        """No reply: only the process that began the run has them."""
         return None
 
     def knows(self, key: str) -> bool:
-        """False."""
+        """Whether a reply was kept: not here."""
         return False
 
 

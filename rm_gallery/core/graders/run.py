@@ -222,7 +222,7 @@ class RowReward(BaseReward):
     def _begun(self, sample: TableRow, grade: Callable[[AbstractGrader, Any], Any]) -> Any:
         grader = self.plans[sample.grader].grader
         if grader.declares_missing and (mark := stop_mark.get()) is not None:
-            mark.declared = True
+            mark.declares_missing = True
         if isinstance(sample.fields, Exception):
             raise sample.fields
         return grade(grader, sample.fields)
@@ -421,7 +421,7 @@ class GraderFolder(RewardFolder):
 
         Raises ConfigError when a judge would be asked something else now.
         """
-        sample.results = self.known(sample, self._whole) or {}
+        sample.results = self.register(sample, self._whole) or {}
         return self._whole(sample.results)
 
     def asking(self, data: Any, record: Mapping[str, Any]) -> Iterator[Callable[[], Any]]:
@@ -472,7 +472,7 @@ class GraderFolder(RewardFolder):
         stopped = len(results) < len(sample.results)
         self.keep(sample, missing, record if results else {}, stopped)
 
-    def new_record(self, data: Any, *results: Any) -> dict[str, Any]:
+    def new_record(self, data: Any) -> dict[str, Any]:
         """What each grader gave."""
         return {"results": {name: result_record(result) for name, result in data.results.items()}}
 
@@ -538,7 +538,7 @@ class GraderBatch(RewardBatch):
             for row, answer in rows:
                 if id(answer) in changed:
                     row.results[name] = alone.result_of(answer, name)
-                    if self._folder is not None and self._folder.is_amendable(row):
+                    if self._folder is not None and self._folder.reopen(row):
                         self._folder.append(row)
         for row in results:
             self._reward.settle(row)

@@ -1,5 +1,5 @@
-"""What every model offers through one call path, and the providers by prefix: from `openai:gpt-x`,
-or a dict in a configuration, to a model object.
+"""`BaseLLM`, the providers by prefix (from `openai:gpt-x`, or a dict in a configuration, to a model
+object), and `FakeLLM` for tests.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ def _import_all() -> None:
         if not (isinstance(given, type) and issubclass(given, BaseModelCall)):
             raise ConfigError(
                 f"The provider '{prefix}' of an installed package is {given!r:.80}; expected a "
-                f"subclass of BaseLLM."
+                f"subclass of BaseModelCall."
             )
         _list_of(given).setdefault(prefix, given)
 

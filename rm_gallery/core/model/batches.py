@@ -24,7 +24,7 @@ from rm_gallery.core.model.message import text_of
 from rm_gallery.core.model.model_call import BaseModelCall
 from rm_gallery.core.model.openai import ODD_LAYOUT, OpenaiEndpoint, provider_error, value_at
 from rm_gallery.core.model.storage import canonical_key
-from rm_gallery.core.model.transport import Json, Reply
+from rm_gallery.core.model.transport import HttpAnswer, Json
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, RMGalleryError, logger
 from rm_gallery.core.utils.file import AppendedFile, from_line, to_line
 
@@ -126,7 +126,9 @@ class OpenaiBatches:
                     row["custom_id"],
                     body
                     if status == 200 and isinstance(body, dict)
-                    else provider_error(llm.endpoint_key(), Reply(status, {}, orjson.dumps(body))),
+                    else provider_error(
+                        llm.endpoint_key(), HttpAnswer(status, {}, orjson.dumps(body))
+                    ),
                 )
         return answers
 

@@ -28,7 +28,8 @@ class Usage:
     """What one or many calls used.
 
     `cached_tokens` (input the provider had in its own cache) are part of `input_tokens`,
-    `reasoning_tokens` part of `output_tokens`. `calls` were paid for. `cost` is None where nothing
+    `reasoning_tokens` part of `output_tokens`. `calls`: every request that reached somebody, refused
+    ones included. `cost` is None where nothing
     is known about it, which one call without a price makes true of the whole sum.
     """
 
@@ -263,7 +264,7 @@ class Reservation(NamedTuple):
     tokens: float
     cost: float
     entry: int = 0
-    """Its line in the ledger."""
+    """Its number in the ledger."""
 
 
 class Budget:
@@ -279,7 +280,8 @@ class Budget:
     then on every call is refused: the run stops in one clean cut.
 
     Args:
-        max_calls: most calls paid for; replies from the cache are free.
+        max_calls: most calls: every request that reached somebody, refused ones included. Replies from
+            the cache are free.
         max_tokens: most tokens, input and output together.
         max_cost: most money, in the currency of the prices.
         prices: needed with `max_cost`, otherwise used to count the cost.

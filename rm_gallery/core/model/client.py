@@ -5,7 +5,8 @@
                                      └───────── once more ◀──────┘  by what went wrong
 
 Each attempt takes its turn, and its share of rate and budget, by itself: a call that waits to be
-tried again blocks nobody, and every attempt is paid for.
+tried again blocks nobody. It counts as one request; the further ones that learn which form an endpoint
+takes, where it refuses the first, are neither counted nor limited.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from rm_gallery.core.engine.context import (
     NotAsked,
     RunControl,
     RunStopped,
+    channel_trial,
     current_deadline,
     current_run,
     note_stop,
-    on_trial,
     questions,
     stop_mark,
 )
@@ -91,7 +92,8 @@ async def _forget_the_loop() -> None:
 
 
 async def complete(llm: BaseModelCall, payload: Json, repeat: int = 0) -> Any:
-    """Answer a request from the cache, from an equal call in flight, or from the model.
+    """Answer a request from the cache, from an equal call in flight, or from the model. Equal requests
+    join only where the cache is on.
 
     Only on the library loop; callers reach it through `BaseLLM.achat`, `BaseEmbeddings.aembed` and
     reward servers, which name the errors.
@@ -102,12 +104,12 @@ async def complete(llm: BaseModelCall, payload: Json, repeat: int = 0) -> Any:
             record_reply(reply := await _complete(llm, payload, repeat, run))
         except (BudgetExceeded, RunStopped, NotAsked) as error:
             # another way to ask may be the one that was taken then
-            if not (isinstance(error, NotAsked) and on_trial.get() == "trial"):
+            if not (isinstance(error, NotAsked) and channel_trial.get() == "trial"):
                 note_stop(stop_mark.get())
             raise
         except (ProviderError, DeadlineExceeded) as error:
             if (mark := stop_mark.get()) is not None:
-                mark.lost.append(
+                mark.unanswered.append(
                     error if isinstance(error, ProviderError) else error.__cause__ or error
                 )
             raise
@@ -138,11 +140,11 @@ async def _complete(llm: BaseModelCall, payload: Json, repeat: int, run: RunCont
 
     async def ask(call: Call) -> tuple[Any, bytes | None]:
         raw, reply = await call.answer()
-        kept = llm.kept(raw, reply) if key else None
+        stored = llm.kept(raw, reply) if key else None
         # on disk before its sample counts as judged, so that a killed run pays nothing twice
-        if kept is not None and cache is not None:
-            cache.put(key, kept)
-        return reply, kept
+        if stored is not None and cache is not None:
+            cache.put(key, stored)
+        return reply, stored
 
     make = partial(Call, llm, payload, route, run, deadline)
     if may_cache:
@@ -213,14 +215,14 @@ def _reply_kept(llm: BaseModelCall, key: str, run: RunControl) -> Any:
     """The reply that is kept beside the records of the run; raises NotAsked where none is."""
     if (replies := run.replies) is not None:
         with suppress(ProviderError, ValueError):
-            if (kept := replies.get(key)) is not None:
-                return llm.restored(kept)
+            if (stored := replies.get(key)) is not None:
+                return llm.restored(stored)
         noted = questions.get()
-        if noted is not None and on_trial.get() != "trial":
+        if noted is not None and channel_trial.get() != "trial":
             if replies.knows(key):
-                noted.lost = True
+                noted.reply_missing = True
             else:
-                noted.new = True
+                noted.asked_anew = True
     raise NotAsked(f"{llm.model} would have to be asked.")
 
 
@@ -264,7 +266,7 @@ class Call(Visit):
         if run.max_workers:
             run.hold(key, self._lease)
         if run.max_outage is not None:
-            self.pays, self.patience = True, min(self.patience, run.max_outage)
+            self.outage_counts, self.patience = True, min(self.patience, run.max_outage)
             self.began = run.first_asked.setdefault(key, self.began)
         rates = llm.requests_per_minute, llm.tokens_per_minute
         # another model object's limits are that one's own
@@ -333,11 +335,11 @@ class Call(Visit):
                     reason="content_filter",
                     cause="judge",
                 ) from error
-            self._failed(error)
+            self._count_for_fail_fast(error)
             raise
         except DeadlineExceeded as error:
             if isinstance(error.__cause__, ProviderError):
-                self._failed(error.__cause__)
+                self._count_for_fail_fast(error.__cause__)
             raise
         finally:
             run.calls_out.discard(self)
@@ -360,7 +362,7 @@ class Call(Visit):
     async def _attempt(self) -> tuple[Json, Any]:
         """One attempt: its turn at the endpoint, its share of rate and budget, and the answer."""
         run, llm, endpoint = self.run, self.llm, self.endpoint
-        if run.batch is not None and not on_trial.get():
+        if run.batch is not None and not channel_trial.get():
             return await self._in_batch(run.batch)
         claims, self.rated = Claims(run, llm.model, self.expected, self.most), 0
         limited = run.limited
@@ -376,19 +378,20 @@ class Call(Visit):
                 self.rated = self.expected
             run.check_halted()
             if not limited:
+                # not before: what still waits must not stand in spend.log when the process is killed
                 await claims.reserve()
-            self.send()
-            raw = await self._send(min(llm.timeout, max(0.001, self.deadline.left)))
+            self.note_sent()
+            raw = await self._request(min(llm.timeout, max(0.001, self.deadline.left)))
             reply = llm.read(raw, self.payload)
         except BaseException as error:
-            self._fell(claims, error)
+            self._book_failure(claims, error)
             raise
         self._settle(claims, llm.usage(reply, self.expected))
         endpoint.leave(self)
         return raw, reply
 
-    def _fell(self, claims: Claims, error: BaseException) -> None:
-        """Pay for an attempt that gave no reply, and tell the endpoint what it was."""
+    def _book_failure(self, claims: Claims, error: BaseException) -> None:
+        """Book what an attempt cost that gave no reply, and tell the endpoint what it was."""
         endpoint, used = self.endpoint, Usage()
         if self.sent is not None and isinstance(error, ProviderError):
             of_nobody = error.kind == "fatal" and error.status in GONE and not error.routed
@@ -406,7 +409,7 @@ class Call(Visit):
                     f"No answer from {self.llm.endpoint_key()} within the deadline of a sample. "
                     f"Give it a longer one if that is how long the model takes.", kind="transient",
                 )  # fmt: skip
-                self._failed(error)
+                self._count_for_fail_fast(error)
         self._settle(claims, used)
         if not isinstance(error, ProviderError):
             endpoint.leave(self, "other")
@@ -415,13 +418,13 @@ class Call(Visit):
             judged = error.status is not None and endpoint.state == "down"
             endpoint.leave(self, "ok" if judged else "other")
         else:
-            endpoint.leave(self, error.kind, error.retry_after, call=self, why=str(error))
-            if self.pays and endpoint.lost_at(self.began, self.patience) <= endpoint.now():
+            endpoint.leave(self, error.kind, error.retry_after, why=str(error))
+            if self.outage_counts and endpoint.lost_at(self.began, self.patience) <= endpoint.now():
                 raise endpoint.gone(self.began, self.patience) from error
 
-    async def _send(self, timeout: float) -> Json:
+    async def _request(self, timeout: float) -> Json:
         """One request, sent as this model at this endpoint is known to take it."""
-        known = self.endpoint.takes
+        known = self.endpoint.request_form
         sent = known.of(self.payload)
         try:
             return await self.llm.attempt(sent, timeout)
@@ -430,16 +433,20 @@ class Call(Visit):
                 raise
             refusal = error
         async with self.endpoint.learning:
-            if self.endpoint.takes is known:
+            if self.endpoint.request_form is known:
                 return await self._learn(refusal, timeout)
-        return await self._send(timeout)
+        return await self._request(timeout)
 
     async def _learn(self, refusal: ProviderError, timeout: float) -> Json:
         """Find out, alone, what the endpoint takes instead of what it refused.
 
         It is remembered, and said, once a request that was sent so was answered.
         """
-        endpoint, how, said = self.endpoint, self.endpoint.takes, list[tuple[str, ProviderError]]()
+        endpoint, how, said = (
+            self.endpoint,
+            self.endpoint.request_form,
+            list[tuple[str, ProviderError]](),
+        )
         while (change := how.after(refusal, how.of(self.payload))) is not None:
             how = change[0]
             said.append((change[1], refusal))
@@ -448,7 +455,7 @@ class Call(Visit):
             except ProviderError as error:
                 refusal = error
                 continue
-            endpoint.takes = how
+            endpoint.request_form = how
             for what, why in said:
                 logger.warning("model {} {} from now on: {}", self.llm.model, what, why)
             return raw
@@ -463,7 +470,7 @@ class Call(Visit):
 
         run, llm, used = self.run, batches.with_batches(self.llm, batch[0]), Usage()
         claims = Claims(run, llm.model, self.expected, self.most)
-        how = self.endpoint.takes
+        how = self.endpoint.request_form
         sent = how.of(self.payload)
         try:
             run.check_halted()
@@ -478,7 +485,7 @@ class Call(Visit):
             used.cost = None if cost is None else BATCH_PRICE_SHARE * cost
         except ProviderError as error:
             if (change := how.after(error, sent)) is not None and not change[0].stream:
-                self.endpoint.takes = change[0]
+                self.endpoint.request_form = change[0]
                 error.kind = "transient"  # sent so it may be taken
             raise
         finally:
@@ -497,9 +504,9 @@ class Call(Visit):
         )
         self.run.count("retries")
 
-    def _failed(self, error: ProviderError) -> None:
+    def _count_for_fail_fast(self, error: ProviderError) -> None:
         run = self.run
-        if error.of_a_field and on_trial.get() == "trial":
+        if error.of_a_field and channel_trial.get() == "trial":
             return
         if run.fail_fast is not None and run.fail_fast.failure(error):
             run.stop(run.fail_fast.message or str(error), halt=True, by="endpoint")

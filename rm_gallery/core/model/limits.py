@@ -4,8 +4,8 @@ when a run gives up.
 An endpoint is one of three, and all calls of one model and account there share what one of them found
 out:
 
-    open     calls pass, as many at once as their run may have in flight
-    limited  it asks for patience, or refuses more than it serves: calls wait, and use up their time
+    open     calls pass, up to the limit that 429s have set; waiting for a slot stops the sample's clock
+    limited  it sent Retry-After, or nothing is in flight and the last calls were refused; the clock runs
     down     it served before and now fails call after call: one at a time looks, the others wait
 """
 
@@ -42,6 +42,7 @@ CEILING = 4096
 PAUSE_CAP = 60.0
 """Longest pause in seconds that a server's Retry-After is given."""
 MAX_OUTAGE = 300.0
+"""So many seconds nobody may be served until a run gives up, where nobody says otherwise."""
 SUSPECT = 4
 """So many different calls in a row have to fail before that is the endpoint's fault and not theirs."""
 REFUSAL_SECONDS = 0.25
@@ -60,7 +61,9 @@ _LAST_CALLS = 32
 
 
 class EndpointDown(ProviderError):
-    """An endpoint that answered before has served nobody for longer than `max_outage`."""
+    """An endpoint that answered before, or where `outage_counts` also one that never did, has served
+    nobody for longer than `max_outage`.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(message, kind="unreachable")
@@ -86,10 +89,10 @@ class Visit:
         self.endpoint, self.clocks, self.patience = endpoint, clocks, patience
         self.began = endpoint.now() if began is None else began
         """When its call was first asked for."""
-        self.pays = False
+        self.outage_counts = False
         """Whether an outage is of its samples' time, and no clock stands still for it."""
         self.sent: float | None = None
-        """When the attempt was that it makes now."""
+        """When the current attempt was sent; None between attempts."""
         self.waits = False
         self._stopped: set[Deadline] = set()
 
@@ -109,7 +112,7 @@ class Visit:
     def set_clocks(self) -> None:
         """Stop the clocks, or let them go on, as what it waits for demands."""
         state = self.endpoint.state
-        outage = state == "down" and not self.pays
+        outage = state == "down" and not self.outage_counts
         if self.waits:
             still, since = outage or state == "open", self.endpoint.now()
             for clock in self.clocks:
@@ -118,17 +121,17 @@ class Visit:
             still, since = outage and self.sent is not None, self.sent or 0.0
         stopped, self._stopped = self._stopped, set(self.clocks if still else ())
         for clock in stopped - self._stopped:
-            clock.wait(-1)
+            clock.add_waiting(-1)
         for clock in self._stopped - stopped:
-            clock.wait(since=since)
+            clock.add_waiting(since=since)
 
-    def send(self) -> None:
+    def note_sent(self) -> None:
         """Note that it is sent now."""
         self.sent = self.endpoint.now()
         if self.endpoint.state != "open":
             self.set_clocks()
 
-    def end(self) -> None:
+    def note_over(self) -> None:
         """Let all clocks go on: the attempt is over."""
         self.sent = None
         if self._stopped:
@@ -137,7 +140,7 @@ class Visit:
 
 class FairQueue(Generic[W]):
     """Waiting calls of several runs: one of each run in turn, and within a run first come, first
-    served. `look` lets go whose turn it is.
+    served. `look` starts whose turn it is.
     """
 
     def __init__(self, look: Callable[[], None]) -> None:
@@ -155,7 +158,7 @@ class FairQueue(Generic[W]):
         return sum(not waiter.done() for waiter, _ in self)
 
     async def wait(self, line: Hashable, what: W, give_back: Callable[[], None]) -> None:
-        """Stand in the line of a run until let go. Who is cancelled in that instant gives back what
+        """Stand in the line of a run until started. Who is cancelled in that instant gives back what
         was taken.
         """
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -186,8 +189,8 @@ class FairQueue(Generic[W]):
             del self._lines[key]
         return None
 
-    def let_go(self) -> None:
-        """Let go what is `first`; after it the other runs come first."""
+    def start_first(self) -> None:
+        """Start what is `first`; after it the other runs come first."""
         key = next(iter(self._lines))
         line = self._lines.pop(key)
         line.popleft()[0].set_result(None)
@@ -226,28 +229,29 @@ class Endpoint:
         self.answered = self.served = False
         """Whether it ever gave an answer of any kind, and whether it ever served a call."""
         self.served_at = -math.inf
-        self.takes = Adaptation()
+        self.request_form = Adaptation()
         """How requests are sent to it."""
         self.learning = asyncio.Lock()
         self.rate = RateLimit(clock=clock)
         """For the calls of models that have one."""
         self._ceiling = ceiling
-        self._taken = self._held = 0
+        self._slots = self._held = 0
         """Slots that are taken, and those of them that a refused call keeps."""
         self._leases: Counter[int] = Counter()
         self._visits = set[Visit]()
         """Those that have a slot or wait for one."""
         self._queue: FairQueue[Visit] = FairQueue(self._tick)
-        self._took: deque[float] = deque(maxlen=512)
+        self._durations: deque[float] = deque(maxlen=512)
         self._why = ""
+        """What the last failure said."""
         # refusals
         self._limit: float = START
-        self._refused = 0.0
+        self._refused_share = 0.0
         self._refuses_all = False
         self._refused_at = self._lowered_at = -math.inf
         self._paused_until = self._pause_again = 0.0
         # outages
-        self._failing: set[object] = set()
+        self._failing: set[Visit] = set()
         self._down = False
         self._failed_at = -math.inf
         self._probe_at, self._probe_every = 0.0, FIRST_PROBE
@@ -264,7 +268,7 @@ class Endpoint:
     @property
     def in_flight(self) -> int:
         """Calls that have a slot at present, also those that wait for the rate."""
-        return self._taken - self._held
+        return self._slots - self._held
 
     @property
     def waiting(self) -> int:
@@ -284,12 +288,12 @@ class Endpoint:
     @property
     def trouble(self) -> str:
         """Why what it does now says nothing of whom it judges, for whoever would try out an answer:
-        it is limited, down or slow; empty while it works as it did.
+        it is refusing calls, limited, down or slow; empty while it works as it did.
         """
         if self.state != "open" or self._refused_at + REFUSAL_SECONDS > self.now():
-            return f"{self.name} is {'limited' if self.state == 'open' else self.state}"
-        took = sorted(self._took)
-        last = sorted(list(self._took)[-8:])
+            return f"{self.name} is {'refusing calls' if self.state == 'open' else self.state}"
+        took = sorted(self._durations)
+        last = sorted(list(self._durations)[-8:])
         slow = len(took) >= 8 and last[4] > max(1.0, 5.0 * took[len(took) // 10])
         return f"{self.name} is slow" if slow else ""
 
@@ -311,14 +315,14 @@ class Endpoint:
     @property
     def _holds(self) -> bool:
         """Whether it holds back who comes next."""
-        return self._down or bool(self._paused_until) or self._taken >= self.limit
+        return self._down or bool(self._paused_until) or self._slots >= self.limit
 
     def enter(self, visit: Visit) -> bool:
         """Take a slot if there is one at once; else `wait` for it. Every turn ends with `leave`."""
         self._visits.add(visit)
         if self._queue or self._holds:
             return False
-        self._taken += 1
+        self._slots += 1
         return True
 
     async def wait(self, visit: Visit, line: Hashable = None) -> None:
@@ -341,7 +345,7 @@ class Endpoint:
 
     def _give_back(self) -> None:
         self._probe_at = self.now()  # the next one looks
-        self._taken -= 1
+        self._slots -= 1
 
     def leave(
         self,
@@ -349,26 +353,24 @@ class Endpoint:
         end: End = "ok",
         retry_after: float | None = None,
         *,
-        call: object = None,
         why: str = "",
     ) -> None:
         """Give the slot back, where it has one, and learn from how the attempt ended.
 
-        `retry_after` in seconds counts with any failure of the endpoint. `call` tells the attempts of one call
-        from those of others; `why` is what went wrong.
+        `retry_after` in seconds counts with any failure of the endpoint; `why` is what went wrong.
         """
         if visit not in self._visits:
             return
         self._visits.remove(visit)
         now, before = self.now(), self.state
         sent = visit.sent or now
-        visit.end()
+        visit.note_over()
         if end == "ok":
-            self._took.append(now - sent)
+            self._durations.append(now - sent)
             self._serves(now)
         elif end != "other":
             self._why = why or self._why
-            self._fails(visit, end, retry_after, call, now)
+            self._fails(visit, end, retry_after, now)
         if self._down:  # a look that was cut short is made again
             self._probe_at = min(self._probe_at, now + self._probe_every)
         if self.state != before:
@@ -388,36 +390,34 @@ class Endpoint:
         self._probe_every = FIRST_PROBE
         if self._limit < math.inf:
             quiet = now - self._refused_at >= QUIET_SECONDS
-            self._refused *= 0 if quiet else 1 - 1 / _LAST_CALLS
-            if self._refused < FEW_REFUSED and 5 * self._taken >= 4 * self._limit:
+            self._refused_share *= 0 if quiet else 1 - 1 / _LAST_CALLS
+            if self._refused_share < FEW_REFUSED and 5 * self._slots >= 4 * self._limit:
                 self._limit += 1 if quiet else 1 / self._limit
             if self._limit >= self._most:
                 self._limit = math.inf
 
-    def _fails(
-        self, visit: Visit, end: End, retry_after: float | None, call: object, now: float
-    ) -> None:
+    def _fails(self, visit: Visit, end: End, retry_after: float | None, now: float) -> None:
         self._failed_at = now
         if end == "rate_limit":
             self._down = False  # whoever refuses is there
             self._failing.clear()
-            if not self._refused:
-                self._limit = min(self._limit, max(1, self._taken))
+            if not self._refused_share:
+                self._limit = min(self._limit, max(1, self._slots))
             self._refused_at = now
             # refusals come back first: those still running may well be served
             self._refuses_all = self._refuses_all or (self.served and self.in_flight <= 1)
-            self._refused += (1 - self._refused) / _LAST_CALLS
-            if self._refused > MANY_REFUSED and now - self._lowered_at >= REFUSAL_SECONDS:
-                self._limit, self._lowered_at = max(1.0, 0.7 * min(self._limit, self._taken)), now
+            self._refused_share += (1 - self._refused_share) / _LAST_CALLS
+            if self._refused_share > MANY_REFUSED and now - self._lowered_at >= REFUSAL_SECONDS:
+                self._limit, self._lowered_at = max(1.0, 0.7 * min(self._limit, self._slots)), now
                 # what was refused before a cut says little of what comes after it
-                self._refused = (MANY_REFUSED + FEW_REFUSED) / 2
+                self._refused_share = (MANY_REFUSED + FEW_REFUSED) / 2
         else:
-            self._failing.add(call)
+            self._failing.add(visit)
             present = self.in_flight + len(self._queue)
             gone = end == "unreachable" or len(self._failing) >= min(SUSPECT, present)
             if gone and self.served and visit.patience > 0 and not self._down:
                 self._down, self._probe_at = True, now + self._probe_every
-        if retry_after and (now >= self._pause_again or self._refused > FEW_REFUSED):
+        if retry_after and (now >= self._pause_again or self._refused_share > FEW_REFUSED):
             pause = min(retry_after, PAUSE_CAP)
             self._paused_until = max(self._paused_until, now + pause)
             self._pause_again = self._paused_until + 7 * pause
@@ -428,7 +428,7 @@ class Endpoint:
 
     def _free(self, slots: int, held: int = 0) -> None:
         """So many slots are free again, so many of them held until now: somebody may go."""
-        self._taken -= slots
+        self._slots -= slots
         self._held -= held
         if self._queue:
             self._tick()
@@ -445,18 +445,18 @@ class Endpoint:
             self._probe_every = min(LAST_PROBE, 1.5 * self._probe_every)
         while self._queue and (looks or not self._holds):
             looks = False
-            self._taken += 1
-            self._queue.let_go()
+            self._slots += 1
+            self._queue.start_first()
         if not self._queue:
             return
         due = [self._paused_until] if self._paused_until else [self._probe_at] * self._down
         if self.state != "open":
-            due.append(self._give_up(now))
+            due.append(self._fail_overdue(now))
         if due and min(due) < math.inf:
             self._queue.look_in(max(0.001, min(due) - now))
 
-    def _give_up(self, now: float) -> float:
-        """Let those go that have waited too long; when the next one will have."""
+    def _fail_overdue(self, now: float) -> float:
+        """Fail those that have waited too long; when the next one will have."""
         due = math.inf
         for waiter, visit in self._queue:
             if (until := self.lost_at(visit.began, visit.patience)) > now:
@@ -473,7 +473,9 @@ class Endpoint:
 
     def gone(self, began: float, patience: float) -> EndpointDown:
         """What is told of an endpoint that has served nobody for too long."""
-        what = "has refused every call" if self._refused and not self._down else "has been down"
+        what = (
+            "has refused every call" if self._refused_share and not self._down else "has been down"
+        )
         return EndpointDown(
             f"{self.name} {what} for {self.now() - max(began, self.served_at):.0f} s, the longest "
             f"wait allowed (max_outage={patience:g}). Last: {self._why or 'no answer'} Everything "
@@ -554,7 +556,7 @@ class RateLimit:
                 self._queue.look_in(wait)
                 return
             self._take(1, tokens)
-            self._queue.let_go()
+            self._queue.start_first()
 
 
 @dataclass
@@ -591,15 +593,15 @@ class RetryPolicy:
     """For an endpoint that has never answered."""
     rng: random.Random = field(default_factory=random.Random, repr=False, compare=False)
 
-    def jitter(self, attempt: float, cause: ProviderError, absent: bool, left: float) -> float:
-        """Seconds to wait after attempt number `attempt` (from 1), besides a pause that the server
-        asks for: all calls refused together would come back together.
+    def jitter(self, failures: float, cause: ProviderError, absent: bool, left: float) -> float:
+        """Seconds to wait after so many counted `failures` (a later 429 is half of one), besides a
+        pause that the server asks for: all calls refused together would come back together.
 
         Drawn within the time left, as a shorter wait is worth more than none.
         """
         # one that answered before and now refuses connections is restarting, which takes seconds
         restarting = cause.kind == "unreachable" and not absent
-        longest = self.base * (4.0 if restarting else 1.0) * 2.0 ** min(int(attempt) - 1, 60)
+        longest = self.base * (4.0 if restarting else 1.0) * 2.0 ** min(int(failures) - 1, 60)
         return self.rng.uniform(
             0.0, min(left, self.base if cause.retry_after else self.cap, longest)
         )
@@ -639,7 +641,7 @@ class FailFast:
                 if self.message is None:
                     self._counted.clear()
 
-    def lost(self, error: BaseException) -> bool | None:
+    def stopped_because_of(self, error: BaseException) -> bool | None:
         """Whether the run stopped for a call that failed with this error, or after it; None while
         that is open.
         """

@@ -246,7 +246,7 @@ class Decision:
 
 
 class ChatResponse(BaseModel):
-    """A checked reply of a model: there is a choice and it has text.
+    """A checked reply of a model: there is a choice with a message.
 
     `finish_reason` is the provider's word; `cached` tells that no call was paid for.
     """

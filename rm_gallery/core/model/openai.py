@@ -25,8 +25,8 @@ from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
 from rm_gallery.core.model.model_call import BaseModelCall
 from rm_gallery.core.model.transport import (
     Headers,
+    HttpAnswer,
     Json,
-    Reply,
     Seconds,
     decoded,
     parse_retry_after,
@@ -277,7 +277,7 @@ such as a schema or tools.
 """
 
 
-def provider_error(url: str, reply: Reply, hints: Mapping[int, str] = HINTS) -> ProviderError:
+def provider_error(url: str, reply: HttpAnswer, hints: Mapping[int, str] = HINTS) -> ProviderError:
     """The error for an answer whose status is not 200.
 
     429 is a rate limit, unless it says the quota is used up (fatal: waiting does not help), or that
@@ -314,7 +314,7 @@ def _error_inside(endpoint: str, error: Any) -> ProviderError:
     code, body = value_at(error, "code"), orjson.dumps({"error": error}, default=str)
     if isinstance(code, int) and 400 <= code < 600:
         return provider_error(
-            f"{endpoint} answered 200 for a server behind it that", Reply(code, {}, body)
+            f"{endpoint} answered 200 for a server behind it that", HttpAnswer(code, {}, body)
         )
     detail = _detail(body)[0] if error else ""
     return unusable(endpoint, f"answered 200 with an error in the body{detail and f': {detail}'}")
@@ -347,7 +347,7 @@ class Access(NamedTuple):
     route: str
     account: str
     secrets: tuple[tuple[bytes, bool], ...]
-    """What must not be seen in any text from outside, and whether not in a reply, either."""
+    """Text, and whether it is masked in replies too."""
 
 
 def _forms_of_secret(text: str) -> tuple[str, ...]:

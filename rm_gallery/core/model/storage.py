@@ -54,6 +54,8 @@ _READS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 """A pipe may be planted in a folder: nobody waits for it."""
 _APPENDS = os.O_APPEND | os.O_WRONLY | os.O_CREAT | _READS
 _APPENDS |= getattr(os, "O_NOFOLLOW", 0)  # and so may a link
+# The places of a line: checksum [0:8], key [9:73], of which [9:25] is its name, when it was made
+# [74:82] in hexadecimal, - or z for packed [83:84], value [85:]; one of 85 bytes holds none.
 _LINE = re.compile(rb"[0-9a-f]{8} [0-9a-f]{64} [0-9a-f]{8} [-z] .*")
 _EARLIER_LINE = re.compile(rb'\{"key":"([0-9a-f]{64})","(?:reply":(?:null|(.*))|base64":"(.*)")\}')
 

@@ -42,7 +42,7 @@ _PACKINGS = {"": 0, "identity": 0, "gzip": 47, "x-gzip": 47, "deflate": 15}
 """By Content-Encoding, the window that zlib unpacks it with; 0 for none."""
 
 
-class Reply(NamedTuple):
+class HttpAnswer(NamedTuple):
     """A raw HTTP answer."""
 
     status: int
@@ -122,7 +122,7 @@ async def exchange(
     headers: Headers,
     timeout: Seconds,
     most: int | None = None,
-) -> Reply:
+) -> HttpAnswer:
     """Send one POST, or a GET where there is no body, and read the whole answer, of at most `most`
     bytes; only to be awaited on the library loop.
 
@@ -145,7 +145,7 @@ async def exchange(
             allow_redirects=False,
         ) as response:
             content = await _content(response, most or MAX_REPLY_BYTES, endpoint.url)
-            return Reply(response.status, response.headers, content)
+            return HttpAnswer(response.status, response.headers, content)
     except aiohttp.InvalidURL as error:
         raise ConfigError(f"base_url is not a URL: {endpoint.url!r}.") from error
     except (aiohttp.ClientError, ConnectionError, asyncio.TimeoutError) as error:

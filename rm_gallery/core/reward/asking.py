@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
-from rm_gallery.core.engine.context import current_run, on_trial, questions
+from rm_gallery.core.engine.context import channel_trial, current_run, questions
 from rm_gallery.core.engine.engine import awaitable
 from rm_gallery.core.model.base import BaseLLM, Messages, as_messages
 from rm_gallery.core.model.budget import Usage
@@ -176,7 +176,7 @@ class _Asking:
         reply, again = self.reply, way not in WEIGHED
         if reply is None:
             return None
-        if again and no_text(error) and not self.silences and on_trial.get() != "trial":
+        if again and no_text(error) and not self.silences and channel_trial.get() != "trial":
             self.silences += 1
             return []
         if not isinstance(error, ParseError):

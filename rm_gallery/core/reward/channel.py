@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from rm_gallery.core.engine import coordinator
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.context import NotAsked, on_trial
+from rm_gallery.core.engine.context import NotAsked, channel_trial
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.decisions import Question
 from rm_gallery.core.model.message import ChatResponse, Decision
@@ -353,7 +353,7 @@ async def _probe(
     left_out: list[Exception] = []
     for way in tried:
         last = way == tried[-1]
-        trial = on_trial.set("last" if last else "trial")
+        trial = channel_trial.set("last" if last else "trial")
         try:
             reply = await ask(way)
         except (ProviderError, NotAsked, ParseError, Unscored) as error:
@@ -368,7 +368,7 @@ async def _probe(
             _note(key, taken(way), left_out)
             return reply
         finally:
-            on_trial.reset(trial)
+            channel_trial.reset(trial)
     raise AssertionError("unreachable")
 
 

@@ -119,7 +119,7 @@ class RewardFolder(RunFolder):
 
         Raises ConfigError when the judge would be asked something else now.
         """
-        kept = self.known(sample)
+        kept = self.register(sample)
         for step, (written, issue, extra) in kept or ():
             write(step, self._reward, written.details, issue, extra)
         return kept is not None
@@ -164,7 +164,7 @@ class RewardFolder(RunFolder):
         missing = {issue["status"] for issue in issues}
         self.keep(sample, missing, {} if stopped else record, stopped)
 
-    def new_record(self, data: DataSample, *results: Any) -> dict[str, Any]:
+    def new_record(self, data: DataSample) -> dict[str, Any]:
         """What the reward said of each answer and step."""
         return all_said(self._reward, data)
 

@@ -189,7 +189,7 @@ class RewardBatch(Batch[Any]):
         options = replace(self.options, budget=self._control.budget)
         changed = await look_again(self._reward, results, options, self._hooks)
         if self._folder is not None:
-            for sample in filter(self._folder.is_amendable, changed):
+            for sample in filter(self._folder.reopen, changed):
                 self._folder.append(sample)
 
 
@@ -428,7 +428,7 @@ def executor(
         if judged:
             current_job.set(job)
         if declared and (mark := stop_mark.get()) is not None:
-            mark.declared = True
+            mark.declares_missing = True
         if folder is not None:
             questions.set(folder.questions_of(job.of))
         returned = evaluate(job.sample, **hooks)

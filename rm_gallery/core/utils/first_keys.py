@@ -40,7 +40,7 @@ class FirstKeys:
         return [key for name, key in zip(self._ids, self._keys, strict=True) if name]
 
     def get(self, name: int) -> int | None:
-        """The key that came first with this id; None where none came."""
+        """The key that came first with this id, after `swap` the last; None where none came."""
         place = self._place_of(name or 1)
         return self._keys[place] if self._ids[place] else None
 
