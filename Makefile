@@ -60,6 +60,7 @@ test-all: $(VENV)/.dev-$(KEY)  ## Run all tests
 
 golden: $(VENV)/.dev-$(KEY)  ## Write the golden files anew from the library as it is, and show what changed; ONLY=tests/golden/test_rules.py for one runner
 	RM_GALLERY_GOLDEN=write $(BIN)/python -m pytest -q $(ONLY)
+	git add --intent-to-add tests/golden
 	git --no-pager diff --stat -p -- tests/golden
 
 mutants: $(VENV)/.dev-$(KEY)  ## Change the package in 400 places, one at a time, and list what the nearest tests do not notice

@@ -2,7 +2,8 @@
 
 SkyRL's `step`, OpenRLHF's agents, NeMo-RL's environments, OpenEnv and tools of the Open Reward
 Standard ask for a number per turn and add them up. An episode gives the very numbers that the
-finished trajectory has (`turn_rewards_of`), and judges each turn once.
+finished trajectory has (`turn_rewards_of`), and judges each turn once. Only whether a turn is to
+blame that it has no score may be known better at the end.
 """
 
 from __future__ import annotations

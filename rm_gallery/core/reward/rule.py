@@ -292,7 +292,9 @@ def rule(
     With `mode="stepwise"` it scores each turn of a trajectory, or each step of a solution: `step`
     (or `answer`, `text`, `output`) is the turn, `results` are the texts that its tools answered, and
     `history` the messages before it. With `mode="batch"` it is given all answers to one prompt, as
-    `answers`, `texts` or `outputs`, and returns something for each.
+    `answers`, `texts` or `outputs`, and returns something for each. Where scores train, what it
+    gives no score is tried with other answers in its place, and may have the worst one: of a step
+    that is not to be judged it raises `Unscored(…, cause="data")`.
 
     Args:
         name: what `RewardRegistry` holds it under. The class of rewards, such as `F1ScoreReward` for
