@@ -24,7 +24,6 @@ from rich.table import Table
 
 from rm_gallery.cli.options import Json, RewardArgument, grouped, parse_params
 from rm_gallery.core.graders.base import BaseGrader
-from rm_gallery.core.reward.abstract import Identified
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.resolve import asks_for_judge
@@ -257,7 +256,7 @@ def example_of(entry: Entry) -> Example:
     return entry.reward.example
 
 
-def parameters_of(reward: type[Identified]) -> list[Parameter]:
+def parameters_of(reward: type[BaseReward]) -> list[Parameter]:
     """The constructor fields in the order of their declaration, those that every reward has last."""
     grader: type[BaseGrader] | None = getattr(reward, "grader_class", None)
     reward, common = (grader, (*OF_GRADERS, *COMMON)) if grader is not None else (reward, COMMON)

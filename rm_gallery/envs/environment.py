@@ -17,8 +17,8 @@ from pydantic import Field, SkipValidation
 
 from rm_gallery.core.data.conversation import messages_of
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.abstract import Job
 from rm_gallery.core.reward.compose import checked_weights, metric, together_or_none, weighted_sum
+from rm_gallery.core.reward.job import Job
 from rm_gallery.core.reward.kinds import PerOutputReward
 from rm_gallery.core.reward.outputs import METRICS
 from rm_gallery.core.reward.registry import class_for

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from rm_gallery.core.model.message import TEXT_PARTS
 from rm_gallery.core.model.transport import Json
-from rm_gallery.core.reward.abstract import PICTURES, Touches
+from rm_gallery.core.reward.job import PICTURES, Touches
 from rm_gallery.serve.formats import Ask, Refused
 
 _URLS = ("url", "image_url", "image")

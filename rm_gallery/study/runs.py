@@ -18,8 +18,8 @@ import orjson
 
 from rm_gallery.core.data.schema import DataSample, preference_of
 from rm_gallery.core.engine.folder import MANIFEST, SUMMARY, read_trace, shards_of, traces_of
-from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.view import conversation_text
 from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError, reason_of
 from rm_gallery.core.utils.file import (
     from_line,

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from rm_gallery import BaseReward, FakeLLM, GraderRegistry, RewardRegistry, RMGalleryError
-from rm_gallery.core.reward.abstract import PICTURES
+from rm_gallery.core.reward.job import PICTURES
 from rm_gallery.core.reward.judges import touched_by
 from rm_gallery.serve.app import CODECS, create_app
 from rm_gallery.serve.foreign import Allowed

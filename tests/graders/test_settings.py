@@ -13,7 +13,7 @@ import pytest
 
 from rm_gallery import BaseReward, ConfigError, FakeLLM, GraderRegistry, RewardRegistry
 from rm_gallery.core.graders.bridge import RewardGrader, as_reward
-from rm_gallery.core.reward.abstract import UNRELATED
+from rm_gallery.core.reward.reward import UNRELATED
 from rm_gallery.core.reward.schema import PhraseJudge
 from tests.golden import golden
 from tests.graders.material import SPECIAL, fields_for, low_high, make

@@ -46,7 +46,7 @@ from rm_gallery import (
 )
 from rm_gallery.core.graders.bridge import as_reward
 from rm_gallery.core.model.base import BaseLLM
-from rm_gallery.core.reward.abstract import prompts_hash
+from rm_gallery.core.reward.reward import prompts_hash
 from rm_gallery.core.runner.grading_runner import build_reward
 from tests.reward.rewards import Rule, scored
 from tests.support.samples import make_sample

@@ -19,8 +19,8 @@ from rm_gallery.core.graders.llm import (
     usage_of,
 )
 from rm_gallery.core.model.message import ChatResponse
-from rm_gallery.core.reward.abstract import prompts_hash
 from rm_gallery.core.reward.asking import parsed, told_of
+from rm_gallery.core.reward.reward import prompts_hash
 from rm_gallery.core.reward.rubric import ClaimCounting
 from rm_gallery.core.reward.schema import RewardMeta
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, Shaped

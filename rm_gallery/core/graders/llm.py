@@ -23,11 +23,10 @@ from pydantic import (
 from rm_gallery.core.graders.base import BaseGrader, GraderMode
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.message import ChatMessage, ChatResponse
-from rm_gallery.core.reward.abstract import prompts_hash
 from rm_gallery.core.reward.asking import ask, parsed, told_of
 from rm_gallery.core.reward.channel import Channel
 from rm_gallery.core.reward.judge import judge_of, required
-from rm_gallery.core.reward.kinds import conversation_text
+from rm_gallery.core.reward.reward import prompts_hash
 from rm_gallery.core.reward.rubric import LANGUAGES, RubricFile, rubric_file
 from rm_gallery.core.reward.template import (
     BasePromptTemplate,
@@ -37,6 +36,7 @@ from rm_gallery.core.reward.template import (
     fenced,
     render,
 )
+from rm_gallery.core.reward.view import conversation_text
 from rm_gallery.core.score import Bounds, Score
 from rm_gallery.core.text.canonical import split_reasoning
 from rm_gallery.core.text.values import LONGEST, read_integer, read_number

@@ -10,7 +10,7 @@ from typing import Any
 from rm_gallery.core.data.schema import DataSample, is_absent, without_nan
 from rm_gallery.core.graders.abstract import AbstractGrader
 from rm_gallery.core.reward.judge import UNSEEN
-from rm_gallery.core.reward.kinds import unseen_in
+from rm_gallery.core.reward.view import unseen_in
 from rm_gallery.core.utils.errors import Cause, RMGalleryError, Unscored
 from rm_gallery.core.utils.identity import digest
 from rm_gallery.core.utils.models import build

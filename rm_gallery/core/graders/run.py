@@ -29,9 +29,9 @@ from rm_gallery.core.graders.abstract import (
     as_result,
 )
 from rm_gallery.core.graders.rows import Mapper, TableRow, bound, row_of
-from rm_gallery.core.reward.abstract import Job
 from rm_gallery.core.reward.blame import REMEMBERED
 from rm_gallery.core.reward.founding import write_score
+from rm_gallery.core.reward.job import Job
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.outputs import RewardFolder, may_be_the_answers_doing, said_of
 from rm_gallery.core.reward.reward import BaseReward

@@ -21,7 +21,6 @@ from rm_gallery.core.model.base import BaseLLM, Messages, as_messages
 from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.decisions import NO, YES, Question, decided
 from rm_gallery.core.model.message import ChatResponse, Decision
-from rm_gallery.core.reward.abstract import current_job
 from rm_gallery.core.reward.channel import (
     FUNCTION,
     WEIGHED,
@@ -35,7 +34,7 @@ from rm_gallery.core.reward.channel import (
     ways,
 )
 from rm_gallery.core.reward.echo import without_echoes
-from rm_gallery.core.reward.kinds import shown_text
+from rm_gallery.core.reward.job import current_job
 from rm_gallery.core.reward.template import (
     BasePromptTemplate,
     Described,
@@ -43,6 +42,7 @@ from rm_gallery.core.reward.template import (
     read_text,
     verdict_fields,
 )
+from rm_gallery.core.reward.view import shown_text
 from rm_gallery.core.score import score_of_error, scored
 from rm_gallery.core.utils.errors import ConfigError, ParseError, ProviderError, Unscored
 from rm_gallery.core.utils.models import copy_with

@@ -24,7 +24,6 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import current_run
-from rm_gallery.core.reward.abstract import AbstractReward
 from rm_gallery.core.reward.asking import current_repeat
 from rm_gallery.core.reward.judges import asks_a_model, lacking, resolved_judge
 from rm_gallery.core.reward.kinds import PerOutputReward
@@ -154,7 +153,7 @@ class Composition(PerOutputReward):
         """A part's score as it is noted among the metrics."""
         return score
 
-    def kept_parts(self, extras: Mapping[int, Any]) -> Iterator[tuple[AbstractReward, list[int]]]:
+    def kept_parts(self, extras: Mapping[int, Any]) -> Iterator[tuple[BaseReward, list[int]]]:
         """Its parts, and in the place of compositions in which a model is asked the parts of those."""
         for name, part in self.parts().items():
             reached = [at for at, extra in extras.items() if inside(extra, METRICS, name)]

@@ -1,5 +1,5 @@
 """The founding shapes: what a reward returns for one job, read into a `Score`, and what is written of
-a `Score` to answers and steps. A `reward` here is an `AbstractReward`, which stands above.
+a `Score` to answers and steps. A `reward` here is an `BaseReward`, which stands above.
 """
 
 from __future__ import annotations

@@ -22,17 +22,16 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.engine import awaitable
 from rm_gallery.core.model.base import BaseLLM, as_messages
 from rm_gallery.core.model.message import ChatResponse
-from rm_gallery.core.reward.abstract import PICTURES, Touches
 from rm_gallery.core.reward.asking import ask, parsed, told_of, unreadable, voted
 from rm_gallery.core.reward.channel import Channel
 from rm_gallery.core.reward.founding import score_of_result
+from rm_gallery.core.reward.job import PICTURES, Touches
 from rm_gallery.core.reward.kinds import (
     BaseListWiseReward,
     BasePairWiseReward,
     BasePointWiseReward,
     BaseStepWiseReward,
     BaseTrajectoryReward,
-    holds_parts,
 )
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.template import (
@@ -42,6 +41,7 @@ from rm_gallery.core.reward.template import (
     RubricPairWiseTemplate,
     RubricPointWiseTemplate,
 )
+from rm_gallery.core.reward.view import holds_parts
 from rm_gallery.core.score import Bounds, Score, deciding, mean_of
 from rm_gallery.core.utils.errors import ConfigError, DataError, ProviderError, Unscored
 

@@ -11,7 +11,8 @@ from functools import partial
 from types import FunctionType, NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from rm_gallery.core.reward.abstract import AbstractReward, Identified, Touches
+from rm_gallery.core.reward.job import Touches
+from rm_gallery.core.reward.schema import RewardMeta
 from rm_gallery.core.utils.errors import Inapplicable
 from rm_gallery.core.utils.identity import given_to, is_users
 from rm_gallery.core.utils.models import Configured
@@ -19,6 +20,7 @@ from rm_gallery.core.utils.models import Configured
 if TYPE_CHECKING:
     from rm_gallery.core.data.schema import DataSample
     from rm_gallery.core.model.base import BaseLLM
+    from rm_gallery.core.reward.reward import BaseReward
 
 V = TypeVar("V")
 SERVERS = frozenset({"server", "reward_server"})
@@ -29,6 +31,11 @@ _HOLDS_NOTHING = (NoneType, str, int, float, bytes, type)
 _MOST = 256
 """Items of a container that are looked at: a vocabulary of a million words is no place for judges.
 """
+
+
+def is_reward(value: object) -> bool:
+    """Whether it is a reward or grader, for modules that every reward is made of."""
+    return isinstance(type(value), RewardMeta)
 
 
 class Slot(NamedTuple):
@@ -49,7 +56,7 @@ def judges_of(scorer: Any, *, code: bool = True) -> Iterator[Slot]:
     for one in _held(scorer, code):
         if _is_model(one):
             yield Slot(one, one)
-        elif isinstance(one, Identified):
+        elif is_reward(one):
             judge, empty = getattr(one, "llm", None), _empty_field(one)
             if judge is not None or empty or _declares_model(one):
                 yield Slot(one, judge, empty)
@@ -63,7 +70,7 @@ def asks_a_model(scorer: Any) -> bool:
     defaults to, or reads from its module. A client of another library in a function is not.
     """
     if isinstance(scorer, type):
-        return issubclass(scorer, Identified) and _declares_model(scorer)
+        return isinstance(scorer, RewardMeta) and _declares_model(scorer)
     return any(slot.judge is not None or _declares_model(slot.of) for slot in judges_of(scorer))
 
 
@@ -82,13 +89,13 @@ def touched_by(scorer: Any) -> Touches:
     """What a reward or grader and all its parts touch of the machine, by what each declares."""
     found: dict[Any, tuple[str, ...]] = {}
     for one in _held(scorer):
-        if isinstance(one, Identified):
+        if is_reward(one):
             for kind, fields in one.touches.items():
                 found[kind] = tuple(sorted({*found.get(kind, ()), *fields}))
     return found
 
 
-def most_calls(reward: AbstractReward, sample: DataSample) -> int:
+def most_calls(reward: BaseReward, sample: DataSample) -> int:
     """The most calls of a model that judging a sample plans, before anything is asked again; 0 for
     a rule.
     """
@@ -113,7 +120,7 @@ def with_judge(value: V, llm: BaseLLM) -> V:
         for key, old in _settings(value).items()
         if (inner := with_judge(old, llm)) is not old
     }
-    if isinstance(value, Identified) and (field := _empty_field(value)):
+    if is_reward(value) and (field := _empty_field(value)):
         own[field] = llm
     if not own:
         return value
@@ -160,7 +167,7 @@ def given_in_vain(scorers: Mapping[str, Any]) -> Inapplicable:
     return Inapplicable(f"{what}; leave out --llm and --base-url.", "llm", "base_url")
 
 
-def _empty_field(scorer: Identified) -> str:
+def _empty_field(scorer: Any) -> str:
     """The field for a judge that is empty; none where the scorer has no such field or has its
     judge.
     """

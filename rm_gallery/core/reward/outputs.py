@@ -43,7 +43,7 @@ from rm_gallery.core.utils.models import build, copy_with, remake
 
 if TYPE_CHECKING:
     from rm_gallery.core.engine.options import RunOptions
-    from rm_gallery.core.reward.abstract import AbstractReward
+    from rm_gallery.core.reward.reward import BaseReward
 
 # -- written to outputs ----------------------------------------------------------------------------
 
@@ -66,12 +66,12 @@ def writable_copy(sample: DataSample) -> DataSample:
     return remake(sample, fields)
 
 
-def said_of(reward: AbstractReward, output: DataOutput) -> Score[float]:
+def said_of(reward: BaseReward, output: DataOutput) -> Score[float]:
     """What a reward said of an output it has judged: its score, or why there is none."""
     return reward.of_places([said_of_step(reward, place) for place in reward.places(output)])
 
 
-def said_of_step(reward: AbstractReward, step: Step) -> Score[float]:
+def said_of_step(reward: BaseReward, step: Step) -> Score[float]:
     """What a reward said of one answer or step it has judged."""
     written = step.reward
     key = reward.key_in(written)
@@ -101,7 +101,7 @@ class RewardFolder(RunFolder):
     ones judged again.
     """
 
-    def __init__(self, reward: AbstractReward, options: RunOptions, kwargs: dict[str, Any]) -> None:
+    def __init__(self, reward: BaseReward, options: RunOptions, kwargs: dict[str, Any]) -> None:
         """Open or continue the folder; ConfigError with a diff when it belongs to another run, or
         when a setting or a keyword of the hooks cannot be told from another one.
         """
@@ -135,7 +135,7 @@ class RewardFolder(RunFolder):
 
     def parts_of(
         self, sample: DataSample, record: Mapping[str, Any]
-    ) -> Iterator[tuple[AbstractReward, DataSample]]:
+    ) -> Iterator[tuple[BaseReward, DataSample]]:
         """The parts of a composition that a record tells of, and to each the sample with the outputs
         that reached it.
         """
@@ -215,13 +215,13 @@ def _scores_of_parts(noted: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
         yield from ((f"{name}, {each}", score) for each, score in _scores_of_parts(inner))
 
 
-def all_said(reward: AbstractReward, sample: DataSample) -> dict[str, Any]:
+def all_said(reward: BaseReward, sample: DataSample) -> dict[str, Any]:
     """What a reward said of each answer and step of a sample, as JSON types."""
     return {"rewards": [_own(reward, step.reward) for step in _places(sample)]}
 
 
 def _read_record(
-    reward: AbstractReward, record: dict[str, Any], sample: DataSample
+    reward: BaseReward, record: dict[str, Any], sample: DataSample
 ) -> list[tuple[Step, _Kept]] | None:
     """What a record says about each place of the sample; None when it does not fit it."""
     rewards, places = record.get("rewards"), list(_places(sample))
@@ -247,7 +247,7 @@ def _read_record(
     return kept if kept or not places else None
 
 
-def _own(by: AbstractReward, reward: Reward) -> dict[str, Any] | None:
+def _own(by: BaseReward, reward: Reward) -> dict[str, Any] | None:
     key = by.key_in(reward)
     details = [
         {"name": d.name, "reason": d.reason, "score": d.score}
@@ -381,7 +381,7 @@ def _of_others(step: Step) -> bool:
     return step.role in (MessageRole.USER, MessageRole.SYSTEM)
 
 
-def stand_ins(reward: AbstractReward, sample: DataSample, output: DataOutput) -> list[DataSample]:
+def stand_ins(reward: BaseReward, sample: DataSample, output: DataOutput) -> list[DataSample]:
     """The sample with a neutral answer."""
     texts = neutral(asks_a_model(reward), copy_with(sample, output=[output]).reference())
     placed = [stand_in(text, sample, output) for text in texts]
@@ -389,7 +389,7 @@ def stand_ins(reward: AbstractReward, sample: DataSample, output: DataOutput) ->
 
 
 def killable(
-    reward: AbstractReward, deadline: float | None, processes: int | None = None
+    reward: BaseReward, deadline: float | None, processes: int | None = None
 ) -> Callable[..., Awaitable[Any]]:
     """`_evaluate` of a `cpu_bound` reward in a worker process; where it is killed, a neutral answer
     tells who broke it.

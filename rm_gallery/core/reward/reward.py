@@ -1,13 +1,23 @@
-"""`BaseReward`: the doors through which every reward is called."""
+"""`BaseReward`: what every reward is (settings that identify it, its range, what it needs), how a
+sample becomes jobs and jobs become scores, and the doors through which every reward is called.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+import inspect
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from rm_gallery.core.data.schema import DataSample
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from rm_gallery.core.data.schema import DataOutput, DataSample, FiniteFloat, Reward, Step
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.reward.abstract import AbstractReward
+from rm_gallery.core.engine.engine import Plan
+from rm_gallery.core.engine.options import MAX_WORKERS
+from rm_gallery.core.reward.founding import checked, score_of_result
+from rm_gallery.core.reward.job import Job, Touches
 from rm_gallery.core.reward.run import (
     RunOptions,
     Samples,
@@ -18,12 +28,33 @@ from rm_gallery.core.reward.run import (
     run_stream,
     scores_of,
 )
-from rm_gallery.core.score import Score
+from rm_gallery.core.reward.schema import OF_SCORES, Example, RewardMeta
+from rm_gallery.core.reward.view import View, whole_answers
+from rm_gallery.core.score import (
+    Bounds,
+    Score,
+    checked_bounds,
+    finite_score,
+    is_run_level,
+    mean_of,
+    score_of_error,
+    worst_of,
+)
+from rm_gallery.core.text.canonical import Form
 from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.core.utils.models import copy_with
+from rm_gallery.core.utils.identity import class_name, digest, is_users, plain_form
+from rm_gallery.core.utils.models import Configured, copy_with
+from rm_gallery.core.utils.shown import MASK, redact
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+UNRELATED = ("max_workers", "deadline")
+"""Settings that decide how a run goes and not what comes out."""
+_HASH = "(settings hash)"
 
 
-class BaseReward(AbstractReward):
+class BaseReward(Configured, metaclass=RewardMeta):
     """A named way to score a sample's outputs.
 
     A subclass picks a kind (pointwise, listwise, pairwise, stepwise, trajectory) and implements
@@ -36,6 +67,409 @@ class BaseReward(AbstractReward):
     others: what blocks in it (a sleep, a long computation) holds up every call in flight, so such
     work belongs in a plain or `cpu_bound` reward.
     """
+
+    model_config = ConfigDict(
+        extra="forbid", arbitrary_types_allowed=True, validate_default=True, protected_namespaces=()
+    )
+
+    touches: ClassVar[Touches] = {}
+    """What of this machine it reads, runs or asks while it scores, beside the model that judges
+    (`needs`), and by which fields of a sample. A server takes content alone in fields that name
+    files, and no word of a client in the others.
+    """
+    deterministic: ClassVar[bool] = True
+    """Whether it says the same of the same whenever it is asked; what is not deterministic is not
+    scored again by a run that is continued to see whether its code still does what it did."""
+    fingerprint: ClassVar[Any] = None
+    """What stands for the code, by value: with it nothing is scored again, and another fingerprint
+    is another run.
+    """
+    judged: ClassVar[bool] = False
+    """Whether a model judges: candidate order is then permuted and preference labels are withheld
+    from the hooks.
+    """
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """What a sample or the machine must offer: reference, tests, schema, llm, vision, embeddings, an
+    extra's name.
+    """
+
+    takes_scale: ClassVar[bool] = False
+    """Whether a class of the library is told the range and direction of its scores; those of most
+    follow from what they measure.
+    """
+
+    name: str = Field(default="", validate_default=True)
+    """The name under which scores and issues are recorded."""
+    score_range: Bounds = (None, None)
+    """Lowest and highest possible score; None where there is no bound. A score outside is an error,
+    never a clamp.
+    """
+    higher_is_better: bool = True
+    """Whether a higher score is the better one."""
+    threshold: float | None = None
+    """From where on an answer passes, in the units of the score."""
+    max_workers: int = Field(default=MAX_WORKERS, ge=1)
+    """Judgements in flight at once, unless a batch says otherwise."""
+    deadline: float | None = Field(default=600.0, gt=0)
+    """Seconds one sample or row may take from its first job's start; None for no limit."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.threshold is not None or not self.model_fields_set.isdisjoint(OF_SCORES):
+            self.check_scale()
+        return self
+
+    def check_scale(self) -> None:
+        """Raise ConfigError for a range, a direction or a threshold that is given and does not fit."""
+        kind = type(self)
+        for name in () if self.takes_scale or is_users(kind.__module__) else OF_SCORES[:2]:
+            if getattr(self, name) != (own := getattr(kind, name)):
+                raise ConfigError(
+                    f"{kind.__name__}: {name} is {own}, which follows from what it measures; leave "
+                    f"it out."
+                )
+        low, high = checked_bounds(self.score_range, f"{kind.__name__}: score_range")
+        if self.threshold is not None and not (
+            (low is None or low <= self.threshold) and (high is None or self.threshold <= high)
+        ):
+            raise ConfigError(
+                f"{kind.__name__}: threshold is {self.threshold}; it lies inside the score "
+                f"range {self.score_range}."
+            )
+
+    def describe(self) -> dict[str, Any]:
+        """What identifies it in a run's manifest: class, settings by value, prompt and model, and
+        its `fingerprint`.
+
+        How fast or how patiently it judges (`max_workers`, `deadline`) and secrets are no part of
+        it. What its code does is seen when a run is continued. Raises ConfigError for a setting
+        whose content cannot be told, such as a lambda.
+        """
+        out: dict[str, Any] = {"class": class_name(type(self))}
+        llm = getattr(self, "llm", None)
+        for name, info in type(self).model_fields.items():
+            judge = llm is not None and getattr(self, name) is llm
+            unsaid = name in self.said_if_given and getattr(self, name) == info.default
+            if name not in ("llm", "template", *UNRELATED) and not judge and not unsaid:
+                out[name] = plain_form(getattr(self, name), f"{self.name}: setting '{name}'")
+        if self.fingerprint is not None:
+            out["fingerprint"] = plain_form(self.fingerprint, f"{self.name}: fingerprint")
+        template = getattr(self, "template", None)
+        if isinstance(template, type):
+            out["template"] = plain_form(template)
+            prompt_name = getattr(template, "prompt_name", "")
+            if prompt_name or not is_users(
+                next((c.__module__ for c in template.__mro__ if "format" in vars(c)), "")
+            ):
+                out["template"]["prompts"] = prompts_hash(prompt_name)
+        if llm is not None:
+            out["llm"] = {**llm.describe(), **sent_along(llm)}
+        return out
+
+    @property
+    def compared_again(self) -> bool:
+        """Whether a run that is continued may hold its records against what it says now: it and all
+        its parts can be.
+        """
+        return (
+            self.deterministic
+            and self.fingerprint is None
+            and all(part.compared_again for part in _parts(self))
+        )
+
+    @property
+    def settings_hash(self) -> str:
+        """A hash of what `describe` tells: equal for equal settings in every process, worked out
+        once per object.
+        """
+        known: str | None = self.__dict__.get(_HASH)
+        if known is None:
+            try:
+                known = digest(redact(self.describe()))
+            except ConfigError:
+                known = digest(["object", id(self), type(self).__qualname__])
+            self.__dict__[_HASH] = known
+        return known
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a field; the reward is another one afterwards."""
+        self.__dict__.pop(_HASH, None)
+        super().__setattr__(name, value)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Any:
+        """A copy with some fields changed."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop(_HASH, None)
+        return copied
+
+    range_declared: ClassVar[bool] = True
+    """Whether somebody stated the range; False for the [0, 1] of a function that declares none."""
+    looks_at: ClassVar[frozenset[Form]] = frozenset()
+    """What of a text's form its score depends on, besides what the text says; nothing for most."""
+    kind: ClassVar[str] = ""
+    cpu_bound: ClassVar[bool] = False
+    """Whether `_evaluate` runs in a killable worker process: for work that can hang, crash or eat
+    memory.
+    """
+    kill_after: ClassVar[float | None] = None
+    """Seconds that one answer may take in a worker process of a `cpu_bound` reward; None for most
+    of the sample's deadline.
+    """
+    settles_worst: ClassVar[bool] = False
+    """Whether the worst score is settled where it is judged, such as behind a server, and need not
+    be said here.
+    """
+    said_if_given: ClassVar[frozenset[str]] = frozenset({"worst", *OF_SCORES})
+    """Settings that identify it only where they are not the default: there are runs that are older
+    than they.
+    """
+    finds_blame_in_parts: ClassVar[bool] = False
+    """Whether it finds out itself, part by part, which missing scores are an answer's own doing."""
+    may_ask_others: ClassVar[bool] = False
+    """Whether it is code of its user, which may settle a bad answer itself and ask a service about
+    the others.
+    """
+
+    example: ClassVar[Example | None] = None
+    """A sample that fits the reward, and what the reward needs to score it: shown on its card, and
+    run by the tests.
+    """
+
+    worst: FiniteFloat | None = None
+    """What an answer gets that makes itself impossible to judge; the worst score of the range
+    unless it is given.
+    """
+
+    @field_validator("worst", mode="before")
+    @classmethod
+    def _worst_is_a_number(cls, given: Any) -> float | None:
+        return None if given is None else finite_score("worst", given)
+
+    def model_post_init(self, context: Any) -> None:
+        """Fill in the name of an unnamed reward."""
+        if not self.name:
+            object.__setattr__(self, "name", self._unnamed())
+        if not self.kind:
+            raise ConfigError(
+                f"{type(self).__name__} has no kind: derive it from BasePointWiseReward, "
+                f"BaseListWiseReward, "
+                "BasePairWiseReward, BaseStepWiseReward or BaseTrajectoryReward as well."
+            )
+        if not hasattr(self, "_evaluate"):
+            raise ConfigError(
+                f"{type(self).__name__} has no _evaluate(sample, **kwargs) that returns a Score."
+            )
+        self.check_worst()
+        if self.cpu_bound and self.is_async():
+            raise ConfigError(
+                f"{type(self).__name__} is cpu_bound and its _evaluate is async: worker processes "
+                f"run plain functions only. "
+                "Leave cpu_bound out: a judge or another coroutine runs on the library's event "
+                "loop."
+            )
+
+    @classmethod
+    def _unnamed(cls) -> str:
+        """What a reward is called that was given no name."""
+        return cls.__name__
+
+    @property
+    def itself(self) -> BaseReward:
+        """What scores samples: itself, or the reward that is called by named fields through it."""
+        return self
+
+    @property
+    def compares(self) -> bool:
+        """Whether it judges outputs against one another, so that all answers to one prompt belong
+        into one sample.
+        """
+        return self.kind in ("listwise", "pairwise")
+
+    @property
+    def trial_size(self) -> int | None:
+        """Answers that have to be judged together to judge one: 1, 2 for pairs, None for the whole
+        group.
+        """
+        return None if self.compares else 1
+
+    @property
+    def made_of_parts(self) -> bool:
+        """Whether its scores are made of those of other rewards."""
+        return False
+
+    @property
+    def declares_missing(self) -> bool:
+        """Whether it says itself what a part without a score means, as all of the library does;
+        code of one's own may hide one.
+        """
+        return not is_users(type(self)._evaluate.__module__)  # type: ignore[attr-defined]  # checked when it is built
+
+    def kept_parts(self, extras: Mapping[int, Any]) -> Iterator[tuple[BaseReward, list[int]]]:
+        """The rewards its scores are made of, at any depth, each with the places of the outputs whose
+        extra data tell of it.
+        """
+        yield from ()
+
+    @property
+    def asked_times(self) -> int:
+        """How often each judgement is asked for."""
+        return 1
+
+    def check_worst(self) -> None:
+        """Raise ConfigError for a worst score that is none of the reward's."""
+        low, high = self.score_range
+        if self.worst is None:
+            return
+        worst = finite_score(
+            "worst", self.worst
+        )  # a copy's, or a class's own, which nothing has checked
+        if (low is not None and worst < low) or (high is not None and worst > high):
+            raise ConfigError(
+                f"{self.name}: worst is {worst:g}, outside the range [{low}, {high}]."
+            )
+
+    @property
+    def worst_score(self) -> float | None:
+        """What an answer gets that makes itself impossible to judge; None where the range is open
+        and nothing was said.
+        """
+        return (
+            self.worst
+            if self.worst is not None
+            else worst_of(self.score_range, self.higher_is_better)
+        )
+
+    @property
+    def least_workers(self) -> int:
+        """Judgements in flight it takes to fill the batches of a model in this process; a smaller
+        `max_workers` is raised.
+        """
+        return 1
+
+    # -- what kinds implement ----------------------------------------------------------------------
+
+    def plan(self, sample: DataSample) -> Plan:
+        """Ask what judges the sample, and say what came of it: a score, or why there is none, for
+        each output. What raises costs this sample alone, unless it is an error of the run.
+        """
+        try:
+            jobs: list[Any] = self.jobs(sample)
+        except Exception as error:
+            if is_run_level(error):
+                raise
+            jobs = [error]
+        outcomes = yield jobs
+        try:
+            if jobs and isinstance(jobs[0], Exception):
+                return self.everywhere(sample, outcomes[0])
+            return self.merge(sample, jobs, outcomes)
+        except Exception as error:
+            if is_run_level(error):
+                raise
+            return self.everywhere(sample, score_of_error(error))
+
+    def jobs(self, sample: DataSample) -> list[Job]:
+        """The jobs that judge a sample."""
+        raise NotImplementedError
+
+    def merge(
+        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]
+    ) -> list[Score[Any]]:
+        """What the outcomes of the jobs come to for each output."""
+        raise NotImplementedError
+
+    def places(self, output: DataOutput) -> Sequence[Step]:
+        """Where its scores of an output are written."""
+        return [output.answer]
+
+    def of_places(self, scores: Sequence[Score[Any]]) -> Score[Any]:
+        """What is said of an output at whose places these scores are."""
+        return scores[0]
+
+    def everywhere(self, sample: DataSample, score: Score[Any]) -> list[Score[Any]]:
+        """The same said at each place of each output."""
+        return [self.of_places([score] * len(self.places(output))) for output in sample.output]
+
+    def settled(self, score: Score[Any]) -> Score[Any]:
+        """A score that was `checked`; the worst one where the answer itself made it impossible to
+        judge: no text gains by that.
+        """
+        worst = self.worst_score if score.cause == "answer" and score.value is None else None
+        if worst is None:
+            return score
+        told = {**score.components, **score.extra, "caused_by": "answer", "reason": score.code}
+        return Score(worst, score.reason, extra=told)
+
+    def view(self, sample: DataSample) -> View:
+        """What a judge sees of a job's sample: whole answers, or one step with what came before it."""
+        return whole_answers(sample)
+
+    def _as_score(self, returned: Any, sample: DataSample) -> Any:
+        """What `_evaluate` returned for a job, as a score of this kind of reward."""
+        return checked(self, score_of_result(returned), *self._gives(sample))
+
+    def _gives(self, sample: DataSample) -> tuple[int | None, Bounds]:
+        """How many numbers `_evaluate` gives for a job, None for one alone, and their range."""
+        return None, self.score_range
+
+    def at_once(self) -> Callable[[DataSample], list[Score[Any]]] | None:
+        """What says of each output of a sample at once what its plan would; None for most, which
+        the engine runs.
+        """
+        return None
+
+    def check(self) -> None:
+        """Raise ConfigError when no sample could be scored at all (no model, no key, a missing
+        extra).
+        """
+
+    def score_of_output(self, output: DataOutput) -> float | None:
+        """The number an output is ranked by: its answer's score, or one made of the scores of its
+        steps.
+        """
+        return self.score_of(output.answer.reward)
+
+    def score_of(self, reward: Reward) -> float | None:
+        """This reward's own score in an output's `Reward`: the mean of its dimensions, None when it
+        gave none.
+
+        A reward of the same name with other settings is another reward.
+        """
+        key = self.key_in(reward)
+        own = [detail.score for detail in reward.details if detail.source == key]
+        return mean_of(own) if own else None
+
+    def key_in(self, reward: Reward) -> str:
+        """The key of this reward in an output's details, issues and extra data.
+
+        Its name; `name#hash` where a reward of that name with other settings was there first.
+        """
+        first = reward.sources.get(self.name)
+        return (
+            self.name
+            if first is None or first == self.settings_hash
+            else f"{self.name}#{self.settings_hash[:8]}"
+        )
+
+    def normalized(self, score: float) -> float:
+        """A score of this reward mapped to [0, 1], 1 being best; ConfigError when its range has no
+        bounds.
+        """
+        low, high = self.score_range
+        if low is None or high is None:
+            raise ConfigError(
+                f"{self.name} has no bounded score range ({low}, {high}), so it cannot be "
+                f"normalised."
+            )
+        share = (score - low) / (high - low)
+        return share if self.higher_is_better else 1.0 - share
+
+    @classmethod
+    def is_async(cls) -> bool:
+        """Whether `_evaluate` is seen to be a coroutine function; one that only returns something
+        awaitable is awaited too.
+        """
+        return inspect.iscoroutinefunction(getattr(cls, "_evaluate", None))
 
     # a class taken from the registry is known as a reward alone, and takes settings of its own
     if TYPE_CHECKING:
@@ -248,3 +682,45 @@ def _check_count(n: int) -> None:
         raise ConfigError(
             f"n is {n!r:.80}; best_of_n keeps a whole number of outputs, at least one."
         )
+
+
+def _parts(value: Any) -> Iterator[BaseReward]:
+    """The rewards and graders in the settings of one, at any depth."""
+    inner = (
+        value.__dict__.values()
+        if isinstance(value, BaseModel)
+        else value.values()
+        if isinstance(value, dict)
+        else value
+    )
+    for each in inner:
+        if isinstance(each, BaseReward):
+            yield each
+        elif isinstance(each, (Configured, dict, list, tuple)):
+            yield from _parts(each)
+
+
+def sent_along(llm: Any) -> dict[str, Any]:
+    """A hash per header and query field a model sends with every request; credentials have none."""
+    from rm_gallery.core.utils.shown import is_credential
+
+    out = {}
+    for name in ("default_headers", "default_query"):
+        given = redact(dict(getattr(llm, name, None) or {}))
+        hidden = {key for key, value in given.items() if is_credential(key) or MASK in str(value)}
+        kept = {key: digest(value)[:8] for key, value in given.items() if key not in hidden}
+        if kept:
+            out[name.removeprefix("default_")] = kept
+    return out
+
+
+@lru_cache(maxsize=64)
+def prompts_hash(prompt_name: str) -> str:
+    """A hash of the library's prompt files a template is made from; of all of them when it names
+    none.
+    """
+    files = sorted((Path(__file__).parent / "prompts").iterdir())
+    used = [
+        file for file in files if not prompt_name or file.name.startswith((f"{prompt_name}.", "_"))
+    ]
+    return digest([[file.name, file.read_text(encoding="utf-8")] for file in used])

@@ -31,11 +31,11 @@ from rm_gallery.core.reward.kinds import (
     BasePointWiseReward,
     EachOutput,
     EachTurn,
-    conversation_text,
 )
 from rm_gallery.core.reward.registry import RewardRegistry, rule_class_name
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import Example, RewardMeta
+from rm_gallery.core.reward.view import conversation_text
 from rm_gallery.core.score import Bounds, Detail, Score, checked_bounds, score_of_error
 from rm_gallery.core.text.answer import Extraction
 from rm_gallery.core.text.canonical import OPENED, Form, compared, fold, split_reasoning

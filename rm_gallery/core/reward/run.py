@@ -15,7 +15,7 @@ from collections.abc import (
 from contextlib import aclosing
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -30,12 +30,15 @@ from rm_gallery.core.engine.options import chosen_options
 from rm_gallery.core.engine.progress import Progress
 from rm_gallery.core.engine.ray import RayPlan
 from rm_gallery.core.engine.single import run_single
-from rm_gallery.core.reward.abstract import AbstractReward, current_job
 from rm_gallery.core.reward.blame import SecondLook
 from rm_gallery.core.reward.founding import write_scores
+from rm_gallery.core.reward.job import current_job
 from rm_gallery.core.reward.outputs import RewardFolder, killable, said_of, writable_copy
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import DataError, Inapplicable
+
+if TYPE_CHECKING:
+    from rm_gallery.core.reward.reward import BaseReward
 
 Samples = Iterable[DataSample | dict[str, Any]]
 HOOKS = ("_evaluate", "_before_evaluate", "_after_evaluate")
@@ -48,7 +51,7 @@ _PLAIN = RunOptions()
 
 
 @lru_cache(maxsize=1024)
-def hook_parameters(reward: type[AbstractReward]) -> frozenset[str]:
+def hook_parameters(reward: type[BaseReward]) -> frozenset[str]:
     """Names of what a reward's hooks take besides the sample and the reply."""
     names: set[str] = set()
     for cls in reward.__mro__:
@@ -65,7 +68,7 @@ def hook_parameters(reward: type[AbstractReward]) -> frozenset[str]:
 
 
 def options_of(
-    reward: AbstractReward,
+    reward: BaseReward,
     options: RunOptions | None,
     hooks: Mapping[str, Any] | None,
     keywords: Mapping[str, Any],
@@ -92,7 +95,7 @@ class RewardBatch(Batch[Any]):
 
     def __init__(
         self,
-        reward: AbstractReward,
+        reward: BaseReward,
         samples: Samples,
         options: RunOptions,
         hooks: dict[str, Any],
@@ -194,14 +197,14 @@ class RewardBatch(Batch[Any]):
 
 
 async def run_list(
-    reward: AbstractReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
+    reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> list[DataSample]:
     """Score all samples and return the copies in the given order."""
     return await RewardBatch(reward, samples, options, hooks).all()
 
 
 async def scores_of(
-    reward: AbstractReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
+    reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> list[list[Score[Any]]]:
     """For each sample, in the given order, what the reward says of its outputs."""
     if options.run_dir is None and options.blame != "probe":
@@ -212,7 +215,7 @@ async def scores_of(
 
 
 async def run_stream(
-    reward: AbstractReward,
+    reward: BaseReward,
     samples: Samples,
     options: RunOptions,
     hooks: dict[str, Any],
@@ -225,7 +228,7 @@ async def run_stream(
 
 
 def run_unordered(
-    reward: AbstractReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
+    reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> Generator[DataSample, None, None]:
     """Score samples in flat memory and yield the copies as they finish, for figures to which the
     order does not matter.
@@ -237,7 +240,7 @@ def run_unordered(
 
 
 async def look_again(
-    reward: AbstractReward,
+    reward: BaseReward,
     samples: Sequence[DataSample],
     options: RunOptions,
     hooks: dict[str, Any],
@@ -266,7 +269,7 @@ def _billed(options: RunOptions, trial: RunOptions) -> Progress | None:
 
 
 def _plain_call(
-    reward: AbstractReward,
+    reward: BaseReward,
     sample: DataSample | dict[str, Any],
     options: RunOptions | None,
     hooks: Mapping[str, Any] | None,
@@ -286,7 +289,7 @@ def _plain_call(
 
 
 async def run_one(
-    reward: AbstractReward,
+    reward: BaseReward,
     sample: DataSample | dict[str, Any],
     options: RunOptions | None,
     hooks: Mapping[str, Any] | None,
@@ -304,7 +307,7 @@ async def run_one(
 
 
 async def scores_of_one(
-    reward: AbstractReward, sample: DataSample, hooks: dict[str, Any]
+    reward: BaseReward, sample: DataSample, hooks: dict[str, Any]
 ) -> list[Score[Any]]:
     """What the reward says of each output of a sample, as a part of the run this is called in."""
     reward.check()
@@ -377,7 +380,7 @@ def as_sample(raw: Any, index: int | None) -> DataSample:
         ) from error
 
 
-def lane_of(reward: AbstractReward) -> LaneName:
+def lane_of(reward: BaseReward) -> LaneName:
     """Where a reward's jobs run; a plain function that turns out to return something awaitable is
     awaited anyway.
     """
@@ -385,12 +388,12 @@ def lane_of(reward: AbstractReward) -> LaneName:
 
 
 @lru_cache(maxsize=1024)
-def _lane_of(reward: type[AbstractReward]) -> LaneName:
+def _lane_of(reward: type[BaseReward]) -> LaneName:
     return "loop" if reward.cpu_bound or reward.is_async() else "threads"
 
 
 def written(
-    reward: AbstractReward, sample: DataSample, folder: RewardFolder | Again | None = None
+    reward: BaseReward, sample: DataSample, folder: RewardFolder | Again | None = None
 ) -> Plan:
     """The plan of a sample, which gives a copy to which its scores are written; its folder keeps
     them, or has them already.
@@ -406,7 +409,7 @@ def written(
 
 
 def executor(
-    reward: AbstractReward,
+    reward: BaseReward,
     hooks: dict[str, Any],
     deadline: float | None,
     folder: RewardFolder | Again | None = None,

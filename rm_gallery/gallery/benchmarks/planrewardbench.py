@@ -15,8 +15,8 @@ from rm_gallery.core.data.load.converters import (
 )
 from rm_gallery.core.data.load.rollouts import turns_of
 from rm_gallery.core.data.schema import DataOutput, DataSample
-from rm_gallery.core.reward.kinds import shown_text
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.view import shown_text
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, Turn, Turns, cell, given
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row, is_pair

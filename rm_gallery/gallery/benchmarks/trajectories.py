@@ -20,8 +20,8 @@ from rm_gallery.core.data.load.converters import (
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.message import ChatMessage
-from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.view import conversation_text
 from rm_gallery.gallery.benchmarks.base import (
     ROW,
     Output,

@@ -30,8 +30,8 @@ from rm_gallery.core.graders.common import ClaimGrader
 from rm_gallery.core.graders.llm import LLMGrader, RubricGrader, field_messages
 from rm_gallery.core.graders.run import agraded
 from rm_gallery.core.model.message import TEXT_PARTS, ChatResponse, part_text, picture_of
-from rm_gallery.core.reward.abstract import PICTURES
 from rm_gallery.core.reward.channel import Channel, token_entries, token_shares
+from rm_gallery.core.reward.job import PICTURES
 from rm_gallery.core.reward.judge import BaseListWiseRubricReward, BasePairWiseRubricReward
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored

@@ -17,8 +17,8 @@ from rm_gallery.core.engine.engine import Plan
 from rm_gallery.core.engine.options import MAX_WORKERS, RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.asking import usable_text
-from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.template import BasePromptTemplate, Prompt, Texts, render
+from rm_gallery.core.reward.view import conversation_text
 from rm_gallery.core.score import Score
 from rm_gallery.core.text.blocks import TwoValues, object_at
 from rm_gallery.core.text.canonical import split_reasoning

@@ -28,19 +28,19 @@ from rm_gallery.core.engine.context import current_deadline, questions
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.message import ChatMessage
-from rm_gallery.core.reward.abstract import prompts_hash
 from rm_gallery.core.reward.asking import current_repeat, trace_call, usable_text
 from rm_gallery.core.reward.base import BaseTrajectoryReward
 from rm_gallery.core.reward.compose import metric
 from rm_gallery.core.reward.judge import JUDGE, judge_of, required
-from rm_gallery.core.reward.kinds import conversation_text, turns_text
 from rm_gallery.core.reward.outputs import METRICS
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.reward import prompts_hash
 from rm_gallery.core.reward.rubric import Rubric
 from rm_gallery.core.reward.rubric_shapes import read_rubric, rubric_of_setting
 from rm_gallery.core.reward.rule import known
 from rm_gallery.core.reward.schema import Example, PhraseJudge, sample_of
 from rm_gallery.core.reward.template import fence_for, fenced, render
+from rm_gallery.core.reward.view import conversation_text, turns_text
 from rm_gallery.core.sandbox.workspace import ReadBounds, StateFault, WorkspaceTooLarge, whose_size
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError, Unscored

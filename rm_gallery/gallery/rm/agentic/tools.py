@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from rm_gallery.core.data.schema import Step
-from rm_gallery.core.reward.kinds import shown_text
+from rm_gallery.core.reward.view import shown_text
 from rm_gallery.core.sandbox.command import Program, run_on_copy
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.sql import run_file_query_in_worker

@@ -14,8 +14,8 @@ from rm_gallery.core.data.schema import (
     Step,
 )
 from rm_gallery.core.model.message import TEXT_PARTS, ChatMessage, MessageRole
-from rm_gallery.core.reward.abstract import Job
 from rm_gallery.core.reward.base import BaseStepWiseReward
+from rm_gallery.core.reward.job import Job
 from rm_gallery.core.reward.schema import Example, sample_of
 from rm_gallery.core.score import Bounds, Score, unscored
 from rm_gallery.core.text.canonical import without_turn_end

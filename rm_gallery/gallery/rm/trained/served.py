@@ -27,12 +27,11 @@ from rm_gallery.core.model.reward_servers import (
     split_url,
 )
 from rm_gallery.core.model.transport import check_url
-from rm_gallery.core.reward.abstract import sent_along
 from rm_gallery.core.reward.base import BasePointWiseReward
-from rm_gallery.core.reward.kinds import TRUTH_LABELS
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.reward import BaseReward, sent_along
 from rm_gallery.core.reward.schema import Example, sample_of
+from rm_gallery.core.reward.view import TRUTH_LABELS
 from rm_gallery.core.score import Score
 from rm_gallery.core.text.language import CONTROL_MARKS
 from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError, Unscored
