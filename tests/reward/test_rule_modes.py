@@ -203,7 +203,7 @@ def test_of_a_group_each_answer_alone_lacks_what_it_lacks() -> None:
     assert (scores[1].code, scores[0].reason) == ("not_applicable", "words")
 
 
-@pytest.mark.parametrize("given", [[1.0], 1.0, "ab", None])
+@pytest.mark.parametrize("given", [[1.0], 1.0, "ab", b"\x00\x01", None])
 def test_a_batch_rule_that_gives_another_number_of_results_scores_nobody(given: Any) -> None:
     def wrong(answers: list[str]) -> Any:
         return given

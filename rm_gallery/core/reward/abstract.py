@@ -195,6 +195,11 @@ class Identified(Configured, metaclass=RewardMeta):
         return out
 
     @property
+    def says_the_same(self) -> bool:
+        """Whether it and all its parts are deterministic."""
+        return self.deterministic and all(part.says_the_same for part in _parts(self))
+
+    @property
     def compared_again(self) -> bool:
         """Whether a run that is continued may hold its records against what it says now: it and all
         its parts can be.
