@@ -19,6 +19,7 @@ from rm_gallery import (
     RewardRegistry,
     RunOptions,
     Score,
+    TurnRewards,
     Unscored,
     WeightedSum,
     reward_function,
@@ -284,6 +285,27 @@ def test_scores_alone_are_those_that_are_written(kind: str, how: str, tmp_path: 
             issues = [issue for output in sample.output for issue in output.answer.reward.issues]
             assert missing == {issue.reason for issue in issues}
     assert not any(output.answer.reward.details for output in samples[0].output)
+
+
+@pytest.mark.parametrize("silent", [1, 4, 6], ids=["first turn", "middle turn", "last turn"])
+def test_a_run_whose_turn_was_blamed_is_continued(silent: int, tmp_path: Any) -> None:
+    def of_words(answer: str) -> float | None:
+        return len(answer) / 100 if answer else None
+
+    talks = [[{**turn, "content": turn["content"] or "I ask."} for turn in TALK] for _ in range(4)]
+    for number, talk in enumerate(talks):
+        talk[0] = {**ASKED, "content": f"How old is bridge {number}?"}
+    talks[0][silent] = {**talks[0][silent], "content": ""}
+    samples = list(map(sample_of_messages, talks))
+    step_rule = registered(of_words, mode="stepwise")
+    for reward in (
+        TurnRewards(steps=step_rule),
+        WeightedSum({"turns": TurnRewards(steps=step_rule), "length": "length_baseline"}),
+    ):
+        options = RunOptions(run_dir=str(tmp_path / reward.name), blame="probe")
+        first = reward.score_batch(samples, options=options)
+        assert first[0][0].value is not None
+        assert reward.score_batch(samples, options=options) == first
 
 
 # -- one part under several names ------------------------------------------------------------------

@@ -188,7 +188,7 @@ class Composition(PerOutputReward):
     ) -> list[Score[Any]]:
         """What a part says, which stands under several names, and at any depth, of one composition."""
         asked = _asked_parts.get()
-        if asked is None or not part.says_the_same:
+        if asked is None:
             return await scores_of_one(part, sample, hooks)
         # who runs out of time leaves it to the others
         return await asyncio.shield(asked.of(part, sample, hooks))
@@ -220,7 +220,7 @@ class _AskedParts:
         about = part.settings_hash, current_repeat(), *map(id, sample.output)
         asked = self._asked.setdefault(about, [])
         for other, said in asked:
-            if _is_same(part, other):
+            if _is_same(part, other) and part.says_the_same:
                 return said
         # not in the time of the one who asks first: another may have more
         context = copy_context()
@@ -293,7 +293,12 @@ class Notes:
         last = score.steps[-1] if score.steps else score
         reason = last.reasons if score.value is not None else score.reason
         self.metrics[name] = metric(score.value, reason)
-        if extra := {**last.components, **last.extra}:
+        extra = {**last.components, **last.extra}
+        for (
+            step
+        ) in score.steps:  # of all that is said of steps only the last one's is kept, but this
+            extra |= {key: step.extra[key] for key in ("caused_by",) if key in step.extra}
+        if extra:
             self.extra[name] = extra
 
     def score_of(self, outcome: Score[float]) -> Score[float]:
