@@ -13,6 +13,7 @@ from rm_gallery import (
     BasePointWiseReward,
     BaseReward,
     ConfigError,
+    DataError,
     DataSample,
     FakeLLM,
     Gate,
@@ -285,6 +286,11 @@ def test_scores_alone_are_those_that_are_written(kind: str, how: str, tmp_path: 
             issues = [issue for output in sample.output for issue in output.answer.reward.issues]
             assert missing == {issue.reason for issue in issues}
     assert not any(output.answer.reward.details for output in samples[0].output)
+
+
+def test_the_door_that_was_asked_is_named() -> None:
+    with pytest.raises(DataError, match="score_batch got one DataSample"):
+        judge("base_helpfulness_pointwise").score_batch(group("a"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("silent", [1, 4, 6], ids=["first turn", "middle turn", "last turn"])

@@ -188,7 +188,7 @@ class Composition(PerOutputReward):
     ) -> list[Score[Any]]:
         """What a part says, which stands under several names, and at any depth, of one composition."""
         asked = _asked_parts.get()
-        if asked is None:
+        if asked is None or not part.deterministic:
             return await scores_of_one(part, sample, hooks)
         # who runs out of time leaves it to the others
         return await asyncio.shield(asked.of(part, sample, hooks))
@@ -294,10 +294,8 @@ class Notes:
         reason = last.reasons if score.value is not None else score.reason
         self.metrics[name] = metric(score.value, reason)
         extra = {**last.components, **last.extra}
-        for (
-            step
-        ) in score.steps:  # of all that is said of steps only the last one's is kept, but this
-            extra |= {key: step.extra[key] for key in ("caused_by",) if key in step.extra}
+        # of what was found out about steps this alone is told of the whole
+        extra |= {"caused_by": "answer" for step in score.steps if "caused_by" in step.extra}
         if extra:
             self.extra[name] = extra
 

@@ -149,7 +149,8 @@ class BaseReward(AbstractReward):
         """
         library_loop.refuse_blocking(f"{type(self).__name__}.score_batch", "async_score_batch")
         given = {**keywords, "max_workers": max_workers}
-        return library_loop.drive(scores_of(*self._run_of(samples, options, hooks, given)))
+        run = self._run_of(samples, options, hooks, given, "score_batch")
+        return library_loop.drive(scores_of(*run))
 
     async def async_score_batch(
         self,
@@ -162,7 +163,7 @@ class BaseReward(AbstractReward):
     ) -> list[list[Score[Any]]]:
         """Awaitable twin of `score_batch`, from any event loop."""
         given = {**keywords, "max_workers": max_workers}
-        return await scores_of(*self._run_of(samples, options, hooks, given))
+        return await scores_of(*self._run_of(samples, options, hooks, given, "score_batch"))
 
     def _run_of(
         self,
@@ -172,7 +173,7 @@ class BaseReward(AbstractReward):
         keywords: Mapping[str, Any],
         door: str = "evaluate_batch",
     ) -> tuple[BaseReward, Samples, RunOptions, dict[str, Any]]:
-        progress = None if door == "evaluate_batch" else False
+        progress = False if door == "evaluate_stream" else None
         chosen, values = options_of(self, options, hooks, keywords, progress)
         return self, checked_samples(samples, door), chosen, values
 
