@@ -13,11 +13,13 @@ import pytest
 from pydantic import PrivateAttr
 
 from rm_gallery import (
+    BaseListWiseReward,
     BasePointWiseReward,
     BaseReward,
     Cascade,
     DataSample,
     FakeLLM,
+    Gate,
     RewardRegistry,
     Score,
     Stage,
@@ -81,6 +83,31 @@ def test_rewards_that_only_look_alike_are_each_asked(made: Callable[[float], Bas
     scale = 10 if made is of_a_model else 1
     [[score]] = WeightedSum({"a": made(1.0), "b": made(0.2)}).score_batch([answered("x")])
     assert score.value == pytest.approx(1.2 * scale)
+
+
+class Listed(BaseListWiseReward):
+    """Compares, and says the same of all."""
+
+    score_range = (0.0, 1.0)
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
+        return Score((1.0,) * len(sample.output))
+
+
+def test_a_judge_that_is_a_gate_as_well_is_asked_once_about_each_answer_of_a_group() -> None:
+    def reply(messages: Any, *_: Any, **__: Any) -> str:
+        _asked.append(str(messages))
+        return f"<reason>so</reason><score>{1 if 'wrong' in str(messages) else 9}</score>"
+
+    judge = RewardRegistry.create("base_helpfulness_pointwise", llm=FakeLLM(reply=reply))
+    behind = WeightedSum({"judge": judge, "listed": Listed(name="listed")})
+    group = answered("one")
+    more = [answered(text).output[0] for text in ("wrong", "three")]
+    group = group.model_copy(update={"output": [*group.output, *more]})
+    _asked.clear()
+    [scores] = Gate(judge, behind, threshold=5).score_batch([group])
+    assert [score.value for score in scores] == [10.0, 1.0, 10.0]
+    assert len(_asked) == 3
 
 
 class Random(BasePointWiseReward):

@@ -190,6 +190,12 @@ class Composition(PerOutputReward):
         asked = _asked_parts.get()
         if asked is None or not part.deterministic:
             return await scores_of_one(part, sample, hooks)
+        # another part may ask the same judge about some of the answers; rules are asked together,
+        # which costs less than what it would spare
+        if len(sample.output) > 1 and not part.compares and asks_a_model(part):
+            alone = [copy_with(sample, output=[output]) for output in sample.output]
+            each = [self._asked_once(part, one, hooks) for one in alone]
+            return [score for [score] in await together_or_none(each)]
         # who runs out of time leaves it to the others
         return await asyncio.shield(asked.of(part, sample, hooks))
 
@@ -295,7 +301,8 @@ class Notes:
         self.metrics[name] = metric(score.value, reason)
         extra = {**last.components, **last.extra}
         # of what was found out about steps this alone is told of the whole
-        extra |= {"caused_by": "answer" for step in score.steps if "caused_by" in step.extra}
+        if any("caused_by" in step.extra for step in score.steps):
+            extra["caused_by"] = "answer"
         if extra:
             self.extra[name] = extra
 
