@@ -96,6 +96,10 @@ def _load_metric(folder: Path, number: int, mode: str) -> RewardFunction[Any]:
             del sys.modules[name]
     function = getattr(module, "evaluate", None)
     if isinstance(function, RewardFunction):
+        if function.mode == "stepwise":  # said by a name that reading the file does not tell
+            raise DataError(
+                f"{folder.name}/{_MAIN}: mode is 'stepwise'; an evaluator is 'pointwise' or 'batch'"
+            )
         return function
     if not callable(function):
         raise DataError(f"{folder.name}/{_MAIN} defines no function 'evaluate'")

@@ -160,3 +160,17 @@ def test_without_bubblewrap_ones_own_folder_is_previewed_all_the_same(
 
 def test_the_time_is_told_in_milliseconds() -> None:
     assert PreviewResult([], 1.5, "bwrap").total_runtime_ms == 1500
+
+
+@pytest.mark.parametrize("said_where", ["mode='stepwise'", "mode=MODE"])
+def test_a_function_of_steps_is_no_evaluator(
+    make_folder: MakeFolder, sandbox: str, said_where: str
+) -> None:
+    code = (
+        "from rm_gallery import reward_function\nMODE = 'stepwise'\n\n\n"
+        f"@reward_function({said_where})\ndef evaluate(messages, **kwargs):\n    return 1.0\n"
+    )
+    with pytest.raises((ConfigError, EvaluatorBroken), match=r"'stepwise'"):
+        preview_evaluation(
+            [f"steps={make_folder('steps', code)}"], samples=SAMPLES, sandbox=sandbox
+        )

@@ -262,7 +262,7 @@ def test_endpoint(line: Line) -> Line:
         patience = given.pop("max_outage", 300.0)
         bound, seen = Endpoint(clock=now, name="it", **given), list[list[Any]]()
         waiting = list[asyncio.Future[None]]()
-        inside, leases = list[Visit](), list[Any]()
+        inside, leases, calls = list[Visit](), list[Any](), dict[int, Visit]()
 
         def enter() -> None:
             turn = Visit(bound, patience=patience)
@@ -297,8 +297,15 @@ def test_endpoint(line: Line) -> Line:
                     enter()
             else:
                 for number in range(arguments[0]):
-                    more = {"call": number, "why": "w.", **(arguments[1:] or [{}])[0]}
-                    bound.leave(inside.pop(0), what, **more)
+                    more = {"why": "w.", **(arguments[1:] or [{}])[0]}
+                    visit = inside.pop(0)
+                    same = calls.setdefault(more.pop("call", number), visit)
+                    if same is not visit and same not in bound._visits:
+                        # the next attempt of a call that was here before
+                        same.sent = visit.sent
+                        bound._visits = bound._visits - {visit} | {same}
+                        visit = same
+                    bound.leave(visit, what, **more)
             for _ in range(3):
                 await asyncio.sleep(0)
             seen.append([bound.limit, bound.in_flight, bound.waiting, bound.state])

@@ -14,6 +14,7 @@ from rm_gallery import (
     BaseReward,
     Combined,
     ConfigError,
+    DataError,
     DataSample,
     FakeLLM,
     Gate,
@@ -22,6 +23,7 @@ from rm_gallery import (
     RewardRegistry,
     RunOptions,
     Score,
+    TurnRewards,
     Unscored,
     WeightedSum,
     reward_function,
@@ -210,7 +212,7 @@ def test_of_a_group_each_answer_alone_lacks_what_it_lacks() -> None:
     assert (scores[1].code, scores[0].reason) == ("not_applicable", "words")
 
 
-@pytest.mark.parametrize("given", [[1.0], 1.0, "ab", None])
+@pytest.mark.parametrize("given", [[1.0], 1.0, "ab", b"\x00\x01", None])
 def test_a_batch_rule_that_gives_another_number_of_results_scores_nobody(given: Any) -> None:
     def wrong(answers: list[str]) -> Any:
         return given
@@ -291,6 +293,32 @@ def test_scores_alone_are_those_that_are_written(kind: str, how: str, tmp_path: 
             issues = [issue for output in sample.output for issue in output.answer.reward.issues]
             assert missing == {issue.reason for issue in issues}
     assert not any(output.answer.reward.details for output in samples[0].output)
+
+
+def test_the_door_that_was_asked_is_named() -> None:
+    with pytest.raises(DataError, match="score_batch got one DataSample"):
+        judge("base_helpfulness_pointwise").score_batch(group("a"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("silent", [1, 4, 6], ids=["first turn", "middle turn", "last turn"])
+def test_a_run_whose_turn_was_blamed_is_continued(silent: int, tmp_path: Any) -> None:
+    def of_words(answer: str) -> float | None:
+        return len(answer) / 100 if answer else None
+
+    talks = [[{**turn, "content": turn["content"] or "I ask."} for turn in TALK] for _ in range(4)]
+    for number, talk in enumerate(talks):
+        talk[0] = {**ASKED, "content": f"How old is bridge {number}?"}
+    talks[0][silent] = {**talks[0][silent], "content": ""}
+    samples = list(map(sample_of_messages, talks))
+    step_rule = registered(of_words, mode="stepwise")
+    for reward in (
+        TurnRewards(steps=step_rule),
+        WeightedSum({"turns": TurnRewards(steps=step_rule), "length": "length_baseline"}),
+    ):
+        options = RunOptions(run_dir=str(tmp_path / reward.name), blame="probe")
+        first = reward.score_batch(samples, options=options)
+        assert first[0][0].value is not None
+        assert reward.score_batch(samples, options=options) == first
 
 
 # -- one part under several names ------------------------------------------------------------------

@@ -16,14 +16,14 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.context import current_run
+from rm_gallery.core.engine.context import current_deadline, current_run
 from rm_gallery.core.reward.asking import current_repeat
 from rm_gallery.core.reward.judges import asks_a_model, lacking, resolved_judge
 from rm_gallery.core.reward.kinds import PerOutputReward
@@ -163,16 +163,16 @@ class Composition(PerOutputReward):
                 yield part, reached
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Score[float]]:
-        if _asked_parts.get() is not None:
+        outer = _asked_parts.get()
+        if outer is not None and outer.is_about(sample):
             return await self._composed(sample, kwargs)
-        asked = dict[Any, asyncio.Future[list[Score[Any]]]]()
+        asked = _AskedParts(sample)
         token = _asked_parts.set(asked)
         try:
             return await self._composed(sample, kwargs)
         finally:
             _asked_parts.reset(token)
-            for each in asked.values():
-                each.cancel()
+            asked.cancel()
 
     async def _composed(self, sample: DataSample, hooks: dict[str, Any]) -> list[Score[float]]:
         """What is said of each output, by what the parts say."""
@@ -200,17 +200,72 @@ class Composition(PerOutputReward):
         asked = _asked_parts.get()
         if asked is None or not part.deterministic:
             return await scores_of_one(part, sample, hooks)
-        key = part.settings_hash, current_repeat(), *map(id, sample.output)
-        if key not in asked:
-            asked[key] = asyncio.ensure_future(scores_of_one(part, sample, hooks))
+        # another part may ask the same judge about some of the answers; rules are asked together,
+        # which costs less than what it would spare
+        if len(sample.output) > 1 and not part.compares and asks_a_model(part):
+            alone = [copy_with(sample, output=[output]) for output in sample.output]
+            each = [self._asked_once(part, one, hooks) for one in alone]
+            return [score for [score] in await together_or_none(each)]
         # who runs out of time leaves it to the others
-        return await asyncio.shield(asked[key])
+        return await asyncio.shield(asked.of(part, sample, hooks))
 
 
-_asked_parts: ContextVar[dict[Any, asyncio.Future[list[Score[Any]]]] | None] = ContextVar(
-    "rm_gallery_asked_parts", default=None
-)
-"""What the parts of the composition that is judged say, by part and outputs."""
+class _AskedParts:
+    """What the parts of one composition say of one sample, each of which is asked once however often
+    it stands there.
+    """
+
+    def __init__(self, sample: DataSample) -> None:
+        self._sample, self._run, self._deadline = sample, current_run.get(), current_deadline.get()
+        self._asked: dict[Any, list[tuple[BaseReward, asyncio.Future[list[Score[Any]]]]]] = {}
+
+    def is_about(self, sample: DataSample) -> bool:
+        """Whether a composition that judges this sample is a part of the one that is asked: a part of
+        a user's own may ask a composition about texts that it made up, or with another reference.
+        """
+        ours = self._sample.__dict__
+        return current_run.get() is self._run and all(
+            {*map(id, value)} <= {*map(id, ours[name])} if name == "output" else value is ours[name]
+            for name, value in sample.__dict__.items()
+        )
+
+    def of(
+        self, part: BaseReward, sample: DataSample, hooks: dict[str, Any]
+    ) -> asyncio.Future[list[Score[Any]]]:
+        """What the part says of the sample, or will."""
+        about = part.settings_hash, current_repeat(), *map(id, sample.output)
+        asked = self._asked.setdefault(about, [])
+        for other, said in asked:
+            if _is_same(part, other) and part.says_the_same:
+                return said
+        # not in the time of the one who asks first: another may have more
+        context = copy_context()
+        context.run(current_deadline.set, self._deadline)
+        said = context.run(asyncio.ensure_future, scores_of_one(part, sample, hooks))
+        asked.append((part, said))
+        return said
+
+    def cancel(self) -> None:
+        """Nobody waits any more."""
+        for asked in self._asked.values():
+            for _, said in asked:
+                said.cancel()
+
+
+def _is_same(one: BaseReward, other: BaseReward) -> bool:
+    """Whether both say the same of everything, in the same time.
+
+    Equal settings are not enough: two classes or functions that one function made have one name,
+    and private attributes are no settings.
+    """
+    try:
+        return one is other or bool(one == other)
+    except Exception:  # noqa: BLE001 - what cannot be compared, such as arrays, is another one
+        return False
+
+
+_asked_parts: ContextVar[_AskedParts | None] = ContextVar("rm_gallery_asked_parts", default=None)
+"""The parts of the composition that is judged, as far as they were asked."""
 
 
 class Combination(NamedTuple):
@@ -303,7 +358,11 @@ class Notes:
         last = score.steps[-1] if score.steps else score
         reason = last.reasons if score.value is not None else score.reason
         self.metrics[name] = metric(score.value, reason)
-        if extra := {**last.components, **last.extra}:
+        extra = {**last.components, **last.extra}
+        # of what was found out about steps this alone is told of the whole
+        if any("caused_by" in step.extra for step in score.steps):
+            extra["caused_by"] = "answer"
+        if extra:
             self.extra[name] = extra
 
     def score_of(self, outcome: Score[float]) -> Score[float]:

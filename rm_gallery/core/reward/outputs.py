@@ -180,7 +180,7 @@ class RewardFolder(RunFolder):
             # what a second look found is not what the code says of the answer
             if (
                 reward
-                and "caused_by" not in noted
+                and not _is_blamed(noted)
                 and all(
                     about_code(issue["status"], issue["reason"], issue.get("cause"))
                     for issue in issues
@@ -210,9 +210,17 @@ def _scores_of_parts(noted: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """The scores that a composition's extra data tell of, of parts at any depth."""
     for name in inside(noted, METRICS):
         said, inner = inside(noted, METRICS, name), inside(noted, PARTS, name)
-        if said.get("is_score_valid"):
+        if said.get("is_score_valid") and not _is_blamed(inner):
             yield name, said["score"]
         yield from ((f"{name}, {each}", score) for each, score in _scores_of_parts(inner))
+
+
+def _is_blamed(noted: Mapping[str, Any]) -> bool:
+    """Whether a score, or that of a part or a turn it is made of, is the worst one because the answer
+    itself could not be judged.
+    """
+    parts = inside(noted, PARTS)
+    return "caused_by" in noted or any(_is_blamed(inside(parts, name)) for name in parts)
 
 
 def all_said(reward: BaseReward, sample: DataSample) -> dict[str, Any]:

@@ -167,6 +167,11 @@ class BaseReward(Configured, metaclass=RewardMeta):
         return out
 
     @property
+    def says_the_same(self) -> bool:
+        """Whether it and all its parts are deterministic."""
+        return self.deterministic and all(part.says_the_same for part in _parts(self))
+
+    @property
     def compared_again(self) -> bool:
         """Whether a run that is continued may hold its records against what it says now: it and all
         its parts can be.
@@ -583,7 +588,8 @@ class BaseReward(Configured, metaclass=RewardMeta):
         """
         library_loop.refuse_blocking(f"{type(self).__name__}.score_batch", "async_score_batch")
         given = {**keywords, "max_workers": max_workers}
-        return library_loop.drive(scores_of(*self._run_of(samples, options, hooks, given)))
+        run = self._run_of(samples, options, hooks, given, "score_batch")
+        return library_loop.drive(scores_of(*run))
 
     async def async_score_batch(
         self,
@@ -596,7 +602,7 @@ class BaseReward(Configured, metaclass=RewardMeta):
     ) -> list[list[Score[Any]]]:
         """Awaitable twin of `score_batch`, from any event loop."""
         given = {**keywords, "max_workers": max_workers}
-        return await scores_of(*self._run_of(samples, options, hooks, given))
+        return await scores_of(*self._run_of(samples, options, hooks, given, "score_batch"))
 
     def _run_of(
         self,
@@ -606,7 +612,7 @@ class BaseReward(Configured, metaclass=RewardMeta):
         keywords: Mapping[str, Any],
         door: str = "evaluate_batch",
     ) -> tuple[BaseReward, Samples, RunOptions, dict[str, Any]]:
-        progress = None if door == "evaluate_batch" else False
+        progress = False if door == "evaluate_stream" else None
         chosen, values = options_of(self, options, hooks, keywords, progress)
         return self, checked_samples(samples, door), chosen, values
 

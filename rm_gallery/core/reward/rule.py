@@ -440,7 +440,8 @@ def _read(reward: Any, returned: Any, sample: DataSample) -> Any:
     """What a rule returned, as a score, or as one for each of several answers."""
     if not isinstance(reward, GroupRule):
         return score_of_rule(returned)
-    n, many = len(sample.output), isinstance(returned, Sequence) and not isinstance(returned, str)
+    n = len(sample.output)
+    many = isinstance(returned, Sequence) and not isinstance(returned, str | bytes)
     if not many or len(returned) != n:
         gave = f"{len(returned)} results" if many else type(returned).__name__
         raise TypeError(f"{reward.name} returned {gave} for {n} answers; it returns one for each.")
