@@ -58,6 +58,10 @@ FIRST_PROBE, LAST_PROBE, PROBE_HANGS = 0.5, 1.0, 10.0
 no answer.
 """
 _LAST_CALLS = 32
+RAISE, TRY_AGAIN_SECONDS = 0.7, 10.0
+"""The limit is raised by the inverse of this to see whether more is refused then, and where it was,
+not again for so long.
+"""
 
 
 class EndpointDown(ProviderError):
@@ -247,6 +251,14 @@ class Endpoint:
         # refusals
         self._limit: float = START
         self._refused_share = 0.0
+        self._seen = [0, 0]
+        """Calls that were served and that were refused since the limit was last looked at."""
+        self._share_before: float | None = None
+        """The share that was refused before the limit was raised to see what comes of it."""
+        self._try_at = -math.inf
+        self._is_bounded = False
+        """Whether a refusal has said how many it takes."""
+        self._refused_in_row = 0
         self._refuses_all = False
         self._refused_at = self._lowered_at = -math.inf
         self._paused_until = self._pause_again = 0.0
@@ -387,26 +399,45 @@ class Endpoint:
         if self._failing:
             self._failing.clear()
         self._down = self._refuses_all = False
+        self._refused_in_row = 0
         self._probe_every = FIRST_PROBE
         if self._limit < math.inf:
             quiet = now - self._refused_at >= QUIET_SECONDS
             self._refused_share *= 0 if quiet else 1 - 1 / _LAST_CALLS
             if self._refused_share < FEW_REFUSED and 5 * self._slots >= 4 * self._limit:
                 self._limit += 1 if quiet else 1 / self._limit
+            self._compare_shares(False, now)
             if self._limit >= self._most:
-                self._limit = math.inf
+                self._limit, self._is_bounded = math.inf, False
+
+    def _compare_shares(self, refused: bool, now: float) -> None:
+        """Raise the limit for a while where neither few nor many are refused, and take that back
+        where more are then: a gateway that refuses every fifth call, however many there are, would
+        else hold a run at two calls in flight.
+        """
+        self._seen[refused] += 1
+        if (calls := sum(self._seen)) < 2 * _LAST_CALLS:
+            return
+        share, self._seen = self._seen[True] / calls, [0, 0]
+        before, self._share_before = self._share_before, None
+        if before is not None and share > 1.25 * before + 0.05:
+            self._limit, self._try_at = max(1.0, RAISE * self._limit), now + TRY_AGAIN_SECONDS
+        elif FEW_REFUSED <= share < MANY_REFUSED and now >= self._try_at:
+            self._limit, self._share_before = min(self._limit / RAISE + 1, self._most), share
 
     def _fails(self, visit: Visit, end: End, retry_after: float | None, now: float) -> None:
         self._failed_at = now
         if end == "rate_limit":
             self._down = False  # whoever refuses is there
             self._failing.clear()
-            if not self._refused_share:
-                self._limit = min(self._limit, max(1, self._slots))
+            if not self._is_bounded:
+                self._is_bounded, self._limit = True, min(self._limit, max(1, self._slots))
             self._refused_at = now
             # refusals come back first: those still running may well be served
             self._refuses_all = self._refuses_all or (self.served and self.in_flight <= 1)
             self._refused_share += (1 - self._refused_share) / _LAST_CALLS
+            self._refused_in_row += 1
+            self._compare_shares(True, now)
             if self._refused_share > MANY_REFUSED and now - self._lowered_at >= REFUSAL_SECONDS:
                 self._limit, self._lowered_at = max(1.0, 0.7 * min(self._limit, self._slots)), now
                 # what was refused before a cut says little of what comes after it
@@ -417,7 +448,8 @@ class Endpoint:
             gone = end == "unreachable" or len(self._failing) >= min(SUSPECT, present)
             if gone and self.served and visit.patience > 0 and not self._down:
                 self._down, self._probe_at = True, now + self._probe_every
-        if retry_after and (now >= self._pause_again or self._refused_share > FEW_REFUSED):
+        many = self._refused_share > MANY_REFUSED or self._refused_in_row >= SUSPECT
+        if retry_after and (now >= self._pause_again or many):
             pause = min(retry_after, PAUSE_CAP)
             self._paused_until = max(self._paused_until, now + pause)
             self._pause_again = self._paused_until + 7 * pause
