@@ -23,12 +23,14 @@ from rm_gallery import (
     BaseStepWiseReward,
     Budget,
     Cascade,
+    ChatMessage,
     ConfigError,
     DataSample,
     FakeLLM,
     FunctionGrader,
     Gate,
     GraderConfig,
+    GraderScore,
     GradingRunner,
     OpenaiLLM,
     RewardRegistry,
@@ -41,6 +43,7 @@ from rm_gallery import (
     reward_function,
     rule,
 )
+from rm_gallery.core.graders.bridge import as_reward
 from rm_gallery.core.graders.strategy import TournamentGrader, VotingGrader
 from rm_gallery.core.reward.base import BasePointWiseRubricReward
 from rm_gallery.core.reward.turn_rewards import turn_rewards_of
@@ -63,7 +66,8 @@ class Says(BasePointWiseReward):
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         if isinstance(self.said, Exception):
             raise self.said
-        return self.said
+        said: Score[Any] = self.said
+        return said
 
 
 def registered(function: Callable[..., Any], **how: Any) -> BaseReward:
@@ -100,7 +104,7 @@ def test_a_value_stands_whoever_is_named_beside_it() -> None:
 
 
 def test_what_was_measured_of_an_answer_that_broke_its_judge_is_kept() -> None:
-    lost = Score(None, "broken", {"tokens": 9.0}, "unscored", "answer", "empty")
+    lost: Score[Any] = Score(None, "broken", {"tokens": 9.0}, "unscored", "answer", "empty")
     [output] = Says(said=lost).evaluate(make_sample("x")).output
     told = output.answer.reward.extra_data["Says"]
     assert output.answer.reward.score == 0.0
@@ -108,14 +112,14 @@ def test_what_was_measured_of_an_answer_that_broke_its_judge_is_kept() -> None:
 
 
 def test_what_was_found_out_of_an_answer_without_a_score_is_kept_with_it() -> None:
-    lost = Score(None, "cut off", status="unscored", cause="data", extra={"tokens": 9})
+    lost: Score[Any] = Score(None, "cut off", status="unscored", cause="data", extra={"tokens": 9})
     [output] = Says(said=lost).evaluate(make_sample("x")).output
     assert output.answer.reward.extra_data == {"Says": {"tokens": 9}}
 
 
 def test_dimensions_of_what_has_no_score_make_none() -> None:
     depth = (Detail("depth", 0.5, ""),)
-    lost = Score(None, "refused", {}, "unscored", "data", "refused", details=depth)
+    lost: Score[Any] = Score(None, "refused", {}, "unscored", "data", "refused", details=depth)
     [output] = Says(said=lost).evaluate(make_sample("x")).output
     assert output.answer.reward.score is None
     assert [each.reason for each in output.answer.reward.issues] == ["refused"]
@@ -427,6 +431,7 @@ def test_each_repetition_counts() -> None:
         show_progress=False,
     )
     [result] = runner.run([{"response": "x"}])["n"]
+    assert isinstance(result, GraderScore)
     assert (len(asked), result.score) == (2, 1.5)
 
 
@@ -488,3 +493,16 @@ def test_who_wins_every_comparison_has_all_the_points() -> None:
     made = TournamentGrader(inner).evaluate({"responses": ["xx", "xxx", "x"]})
     assert made.metadata["points"] == [0.5, 1.0, 0.0] and made.rank == [2, 1, 3]
     assert (made.metadata["pairs"], made.metadata["flips"]) == (3, 0)
+
+
+def test_the_history_is_what_was_said_before_the_query() -> None:
+    told = []
+
+    def listens(history: list[dict[str, Any]], query: str, response: str) -> float:
+        told.append(([turn["content"] for turn in history], query, response))
+        return 1.0
+
+    sample = make_sample("x", query="Why?")
+    sample.input[:0] = [ChatMessage(content="Where?")]
+    assert scores(as_reward(FunctionGrader(listens)).evaluate(sample)) == [1.0]
+    assert told == [(["Where?"], "Why?", "x")]
