@@ -207,6 +207,22 @@ def test_a_group_of_which_pairs_were_left_to_another_run_has_no_scores_yet() -> 
     assert {reason for _, reason in issues(done)} == {"budget"}
 
 
+def test_a_sample_that_the_budget_ended_in_the_middle_of_leaves_no_record(tmp_path: Path) -> None:
+    def reply(messages: Any) -> str:
+        return (
+            "no verdict" if "sealed" in str(messages) else "<reason>fine</reason><score>7</score>"
+        )
+
+    judge = BasePointWiseRubricReward(llm=FakeLLM(reply=reply), repair_attempts=0)
+    how: dict[str, Any] = {"cache": False, "run_dir": str(tmp_path)}
+    sample, records = make_sample("sealed", "open"), tmp_path / "results.jsonl"
+    [half] = judge.evaluate_batch([sample], 1, budget=Budget(max_calls=1), **how)
+    assert [reason for _, reason in issues(half)] == ["parse", "budget"]
+    assert not records.read_bytes()
+    assert scores(judge.evaluate_batch([sample], 1, **how)[0]) == [None, 7.0]
+    assert len(records.read_bytes().splitlines()) == 1
+
+
 # -- how parts are asked ----------------------------------------------------------------------------
 
 
