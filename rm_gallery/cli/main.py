@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import io
+import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -38,8 +40,10 @@ from rm_gallery.cli.serve import (
 from rm_gallery.cli.settings import defaults, explained
 from rm_gallery.cli.trust import audit, check, conflicts, drift, fuzz, judge_select, rejudge, watch
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
+from rm_gallery.core.utils.file import most_open_files
 from rm_gallery.core.utils.shown import one_line
 
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)})
 app = typer.Typer(
     name="rm-gallery",
     no_args_is_help=True,
@@ -157,6 +161,7 @@ def main() -> None:
         terminated.append(number)
         raise KeyboardInterrupt
 
+    most_open_files()  # as many connections as the system allows
     ours = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if ours:
         signal.signal(signal.SIGTERM, terminate)
@@ -205,3 +210,9 @@ def _run_command() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:
+        if error.errno not in _NO_ROOM or error.filename is not None:
+            raise
+        sys.stderr.write(f"rm-gallery: the output cannot be written: {error.strerror}\n")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left in it
+        sys.exit(2)

@@ -21,6 +21,7 @@ from typing import Any
 
 from rm_gallery.core.engine.pool import describe_exit
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra, logger
+from rm_gallery.core.utils.file import most_open_files
 from rm_gallery.serve.door import (
     Found,
     Read,
@@ -308,22 +309,9 @@ def url_of(listening: Any, settings: ServeSettings) -> str:
 
 
 def _most_connections() -> int | None:
-    """Connections the system lets this process have, with its soft limit raised to the hard one;
-    None where unknown.
-    """
-    if sys.platform == "win32":
-        return None
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 65_536 if hard == resource.RLIM_INFINITY else hard
-    if soft < wanted:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            soft = wanted
-        except (ValueError, OSError):  # not allowed: what there is must do
-            pass
-    return max(64, soft - OTHER_FILES)
+    """Connections the system lets this process have; None where unknown."""
+    files = most_open_files()
+    return None if files is None else max(64, files - OTHER_FILES)
 
 
 def _relax_gc() -> None:

@@ -73,6 +73,20 @@ def test_failures_tell_nothing_of_what_a_call_uses() -> None:
         budget.settle(claim, Usage(calls=True))
 
 
+@pytest.mark.parametrize(("limit", "failing"), [(1060, 2), (1050, 4), (1000, 1), (1060, 1)])
+def test_calls_that_fail_do_not_make_those_that_use_something_look_small(
+    limit: int, failing: int
+) -> None:
+    """Every call but one of `failing` fails, and the others use 100 tokens each."""
+    budget = Budget(max_tokens=limit)
+    with suppress(BudgetExceeded):
+        for number in range(200):
+            claim = budget.try_reserve("judge", 60, most=100)
+            assert claim is not None
+            budget.settle(claim, Usage(calls=1) if number % failing else call())
+    assert budget.spent.total_tokens == 1000
+
+
 def test_what_failed_is_kept_as_a_paid_call(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     ledger.end(ledger.begin(512, 0.25), Usage(calls=True))

@@ -197,8 +197,14 @@ def test_an_endpoint_that_stops_answering_spends_its_own_time_and_no_samples(
     assert lost == [] and server.asked_while_gone > 0
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_random_walk_over_all_states_holds_back_nobody_for_ever(seed: int) -> None:
+LONG_WALK = pytest.mark.long("much work")
+
+
+@pytest.mark.parametrize(
+    ("seed", "steps"),
+    [*((seed, 2_500) for seed in range(4)), pytest.param(4, 10_000, marks=LONG_WALK)],
+)
+def test_a_random_walk_over_all_states_holds_back_nobody_for_ever(seed: int, steps: int) -> None:
     """Calls come, are cancelled and end in every way at any time: what is started keeps within what
     the state allows, and when the endpoint serves again nobody is left behind.
     """
@@ -235,7 +241,7 @@ def test_a_random_walk_over_all_states_holds_back_nobody_for_ever(seed: int) -> 
             "other",
         )
         mood = list(ends)
-        for step in range(2_500):
+        for step in range(steps):
             if step % 50 == 0:  # for a while one thing happens more than others
                 mood = [*ends, *[chance.choice(ends)] * chance.choice([0, 4, 40])]
             what = chance.random()

@@ -5,6 +5,7 @@ loop, kept warm between batches.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import math
 import os
@@ -151,6 +152,13 @@ async def exchange(
     except (aiohttp.ClientError, ConnectionError, asyncio.TimeoutError) as error:
         kind: ProviderErrorKind = "transient"
         fault = f"The connection to {endpoint.url} broke ({type(error).__name__})."
+        if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE):
+            # nobody's fault but that too many are open: fewer at once, as after a refusal
+            raise ProviderError(
+                f"No file descriptor is left for a connection to {endpoint.url}; fewer calls are in "
+                f"flight from now on. Raise the limit (ulimit -n), or lower max_workers.",
+                kind="rate_limit",
+            ) from error
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
             kind, why = "unreachable", "it does not take the connection"
             if isinstance(error, aiohttp.ClientConnectorError):

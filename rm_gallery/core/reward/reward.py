@@ -577,7 +577,9 @@ class BaseReward(Configured, metaclass=RewardMeta):
         **keywords: Any,
     ) -> list[list[Score[Any]]]:
         """As `evaluate_batch`, and gives the scores alone: for each sample, in the given order, what
-        is said of each of its outputs. No copy is made that they would be written to.
+        is said of each of its outputs. No copy is made that they would be written to. With
+        `run_dir=` or `blame="probe"` they are read from what was written, where `components` stand
+        in `extra`.
 
         >>> from rm_gallery import DataSample, RewardRegistry
         >>> row = {"input": [{"role": "user", "content": "2 + 2?"}], "metadata": {"reference": "4"}}

@@ -524,3 +524,20 @@ def mend_tail(fd: int) -> int:
         return 0
     os.ftruncate(fd, end - len(tail))
     return len(tail)
+
+
+def most_open_files() -> int | None:
+    """Files and connections that this process may have open, its soft limit raised to the hard one;
+    None where unknown. For commands and servers: a process of somebody else's is left alone.
+    """
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else hard
+    if soft < wanted:
+        with suppress(ValueError, OSError):  # not allowed: what there is must do
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            return wanted
+    return soft
