@@ -16,6 +16,7 @@ import orjson
 from pydantic import ConfigDict, Field
 
 from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine.repeat import seed_of
 from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
 from rm_gallery.core.model.model_call import BaseModelCall
@@ -117,10 +118,7 @@ class BaseLLM(BaseModelCall):
 
         payload = self.payload(messages, **overrides)
         if repeat and isinstance(seed := payload.get("seed"), int):
-            # a vote (its number begins at bit 32) is a long way from the next, so that no vote of
-            # one repeat has the seed of another vote in the next; a prime, so that numbers of
-            # votes within votes are not lost
-            payload["seed"] = (seed + repeat % 2**32 + (repeat >> 32) * 7919) % (2**31 - 1)
+            payload["seed"] = seed_of(seed, repeat)
         reply: ChatResponse = await library_loop.bridge(complete(self, payload, repeat))
         if not self.thought_opened:
             return reply

@@ -8,7 +8,6 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, TypeVar
@@ -17,6 +16,7 @@ from pydantic import Field
 
 from rm_gallery.core.engine.context import channel_trial, current_run, questions
 from rm_gallery.core.engine.engine import awaitable
+from rm_gallery.core.engine.repeat import become_vote, current_repeat
 from rm_gallery.core.model.base import BaseLLM, Messages, as_messages
 from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.decisions import NO, YES, Question, decided
@@ -434,8 +434,6 @@ def quoted_reply(text: str) -> str:
 
 
 T = TypeVar("T")
-_repeat: ContextVar[int] = ContextVar("rm_gallery_repeat", default=0)
-"""Which of several votes on the same question this is, inside one run."""
 
 
 async def side_by_side(
@@ -449,7 +447,7 @@ async def side_by_side(
     """
 
     async def ask(number: int, once: Callable[[], Awaitable[T]]) -> T:
-        _repeat.set(_repeat.get() * 1024 + number)  # the context is this task's own
+        become_vote(number)  # the context is this task's own
         return await once()
 
     return await asyncio.gather(*(ask(*one) for one in askings), return_exceptions=True)
@@ -468,9 +466,3 @@ async def voted(once: Callable[[], Awaitable[T]], times: int) -> list[T]:
     if broke or 2 * len(read) < times:
         raise (broke or missing)[0]
     return read
-
-
-def current_repeat() -> int:
-    """Which of all equal questions this is: the vote's number beside the run's."""
-    run = current_run.get()
-    return (run.repeat if run is not None else 0) + (_repeat.get() << 32)

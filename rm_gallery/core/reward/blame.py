@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 from rm_gallery.core.data.schema import CONVERSATION, DataOutput, DataSample, Step
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import detached_options
+from rm_gallery.core.engine.repeat import in_round
 from rm_gallery.core.model.client import trouble_at
 from rm_gallery.core.reward.founding import write_score
 from rm_gallery.core.reward.judges import asks_a_model, models_of
@@ -72,8 +73,6 @@ _ALIKE = 4
 """So many answers that broke code of the user in one and the same way are taken for an outage."""
 REMEMBERED = 1000
 """Scores after which what was seen before counts half."""
-_REPEATS = 1 << 20
-"""Trials are cached apart from runs: their replies are those of other repeats."""
 
 Said = list[Score[Any]]
 """What was said of each output of a sample."""
@@ -224,7 +223,7 @@ class SecondLook:
         deadline = None if seconds is None else DEADLINE_SHARE * seconds
         self._round += 1
         # the cache would give the same unreadable reply again
-        repeat = options.repeat + self._round * _REPEATS
+        repeat = in_round(options.repeat, self._round)
         return detached_options(
             options,
             control=RunControl(quiet=True),

@@ -24,7 +24,7 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import current_deadline, current_run
-from rm_gallery.core.reward.asking import current_repeat
+from rm_gallery.core.engine.repeat import current_repeat
 from rm_gallery.core.reward.judges import asks_a_model, lacking, resolved_judge
 from rm_gallery.core.reward.kinds import PerOutputReward
 from rm_gallery.core.reward.outputs import METRICS, PARTS, inside, said_of

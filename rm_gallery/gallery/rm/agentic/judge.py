@@ -26,9 +26,10 @@ from rm_gallery.core.data.schema import DataSample, Step
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import current_deadline, questions
 from rm_gallery.core.engine.deadline import Deadline
+from rm_gallery.core.engine.repeat import current_repeat
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.message import ChatMessage
-from rm_gallery.core.reward.asking import current_repeat, trace_call, usable_text
+from rm_gallery.core.reward.asking import trace_call, usable_text
 from rm_gallery.core.reward.base import BaseTrajectoryReward
 from rm_gallery.core.reward.compose import metric
 from rm_gallery.core.reward.judge import JUDGE, judge_of, required
