@@ -8,8 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
-from pydantic import ValidationError
-
 from rm_gallery.core.graders.base import as_result
 from rm_gallery.core.reward.compose import (
     NORMALIZED,
@@ -337,8 +335,7 @@ class CallableAggregator(BaseAggregator):
             made = self.function(dict(results))
             return as_result(made, {"name": self.name})
         except Exception as error:  # noqa: BLE001 - it costs its own row only, and is told there
-            what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-            why = f"{type(error).__name__}: {what}"
+            why = f"{type(error).__name__}: {error}"
             lost = {name: each.as_score() for name, each in results.items() if not each.ok}
             whole = failed("aggregate", why, "rule")
             if lost:  # what is made of NaN is not the function's doing
