@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -533,19 +534,23 @@ def runner_of(
 
     graders = config["graders"]
     if isinstance(graders, list):
-        graders = {
-            str(_required_value(item, "name", number)): item for number, item in enumerate(graders)
-        }
-    if not isinstance(graders, Mapping):
+        named = [
+            (str(_required_value(item, "name", number)), item)
+            for number, item in enumerate(graders)
+        ]
+    elif isinstance(graders, Mapping):
+        named = [(str(name), item) for name, item in graders.items()]
+    else:
         raise ConfigError(
             f"graders: a mapping of name to settings is needed, found {graders!r:.60}."
         )
+    for name, times in Counter(name for name, _ in named).items():
+        if times > 1:  # the last one would hide the others
+            raise ConfigError(f"graders: '{name}' stands there {times} times; rename one.")
     judge = llm or config.get("judge")
     if judge is not None:
         judge = named_judge(judge, base_url)
-    made = {
-        str(name): grader_of(str(name), settings or {}, judge) for name, settings in graders.items()
-    }
+    made = {name: grader_of(name, settings or {}, judge) for name, settings in named}
     asked = (getattr(each.grader, "llm", None) for each in made.values())
     if (llm or base_url) and not any(one is judge is not None for one in asked):
         raise Inapplicable(
@@ -573,7 +578,10 @@ def grader_of(name: str, settings: Any, judge: Any) -> Any:
         settings = {"grader": settings}
     check_known("field", settings, GRADER, f"graders.{name}: ")
     kind = str(settings.get("grader", name)).removeprefix("grader:")
-    params = dict(settings.get("params") or {})
+    params = settings.get("params") or {}
+    if not isinstance(params, Mapping):
+        raise ConfigError(f"graders.{name}: params is {params!r:.60}; it is a mapping of settings.")
+    params = dict(params)
     reward = kind not in GraderRegistry.list() and (
         kind in RewardRegistry or ":" in RewardRegistry.spelled(kind)
     )
@@ -609,6 +617,10 @@ def _aggregator(item: Any, number: int) -> Any:
     if kind not in KINDS:
         raise ConfigError(f"aggregators[{number}]: {unknown_name('kind', kind, KINDS)}")
     settings = {str(key): value for key, value in item.items() if key != "kind"}
+    if "secondary" in settings:  # of a gate
+        behind = settings["secondary"]
+        named = {"name": f"{kind} secondary", **behind} if isinstance(behind, Mapping) else behind
+        settings["secondary"] = _aggregator(named, number)
     try:
         return getattr(aggregator, KINDS[kind])(**settings)
     except TypeError as error:

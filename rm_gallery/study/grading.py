@@ -263,8 +263,7 @@ def grade(
         ConfigError: labels of a grader there is not; a label that is none, naming row and column.
     """
     columns = [*runner.grader_configs, *(aggregator.name for aggregator in runner.aggregators)]
-    wanted = {name: labels for name in columns} if isinstance(labels, str) else dict(labels or {})
-    check_known("grader", wanted, columns, "labels: ")
+    wanted = _wanted(labels, columns)
     own = ("labels", "cluster", "limit", "seed", "shard")
     chosen = chosen_options(options, runner.options, run_options, None, own)[0]
     own_rows, chosen = sharded(shard, chosen)
@@ -287,6 +286,7 @@ def grade(
                 control.unread = 1 + sum(1 for _ in rows)
                 return
             # read before the row is paid for
+            _check_cluster(cluster, row, where)
             waiting.append(
                 (where, row, {name: _label(row, column, where) for name, column in wanted.items()})
             )
@@ -412,11 +412,28 @@ def _first_filled(fields: Mapping[str, Any], names: Sequence[str]) -> str:
     return next((shown(fields[name]) for name in names if fields.get(name) not in (None, "")), "")
 
 
+def _wanted(labels: Any, columns: Sequence[str]) -> dict[str, str]:
+    """The column of labels by grader."""
+    if labels is not None and not isinstance(labels, (str, Mapping)):
+        raise ConfigError(f"labels is {labels!r:.60}; give a column, or a column by grader.")
+    wanted = {name: labels for name in columns} if isinstance(labels, str) else dict(labels or {})
+    check_known("grader", wanted, columns, "labels: ")
+    return wanted
+
+
+def _check_cluster(cluster: str | None, row: Mapping[str, Any], where: RowRef) -> None:
+    # a misspelt column would make every question a cluster of its own, and intervals too narrow
+    if cluster is not None and cluster not in row:
+        raise ConfigError(f"cluster: {where}: {_no_column(cluster, row)}")
+
+
+def _no_column(name: str, row: Mapping[str, Any]) -> str:
+    return unknown_name("column", name, [str(column) for column in row])
+
+
 def _label(fields: Mapping[str, Any], column: str, where: RowRef) -> float | None:
     if column not in fields:
-        raise ConfigError(
-            f"labels: {where}: " + unknown_name("column", column, [str(name) for name in fields])
-        )
+        raise ConfigError(f"labels: {where}: {_no_column(column, fields)}")
     cell = blank_is_none(fields[column])
     value = value_of(cell)
     if value is None and cell is not None:

@@ -480,6 +480,10 @@ class RunFolder(RunStore, ABC):
         """What tells a sample from others: its id and a hash of all that is read of it."""
         return str(data.sample_key)
 
+    def same_as(self, data: Any) -> str:
+        """What equal samples have in common, and others seldom do."""
+        return str(data.sample_id)
+
     # What an earlier part of the run left.
 
     @property
@@ -505,7 +509,7 @@ class RunFolder(RunStore, ABC):
         if judged and self.read(judged, data):
             self.check_asked(data, judged, asked_by(self.asking(data, judged)))
         this = hash(key)
-        first = self._seen.first(hash(data.sample_id), this)
+        first = self._seen.first(hash(self.same_as(data)), this)
         if first is not None:
             number = self._later[this] + (first == this)
             self._later[this] += 1
@@ -520,7 +524,9 @@ class RunFolder(RunStore, ABC):
         if result is not None and whole(result):
             self.count("reused")
         else:
-            self._owed[id(data)] = _Owed(key, number)
+            # of one that is partly kept it stays known what was asked about that part
+            asked = set(record.get("asked", ())) if record and result is not None else set()
+            self._owed[id(data)] = _Owed(key, number, Questions(hashes=asked))
         return result
 
     def changed(self, data: Any, what: str) -> ConfigError:

@@ -81,7 +81,10 @@ class GraderScore(GraderResult):
             and not hasattr(value, "__float__")
         ):
             raise ValueError(f"a score is a number, found {type(value).__name__}")
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:  # 10**400
+            number = math.inf
         if not math.isfinite(number):
             raise ValueError(f"a score is a finite number, found {number}")
         return number
@@ -289,7 +292,7 @@ def as_result(value: Any, about: Mapping[str, Any]) -> GraderScore | GraderRank 
     elif isinstance(value, (bool, int, float)) or (
         hasattr(value, "__float__") and not isinstance(value, str)
     ):
-        result = GraderScore(score=float(value), **about)
+        result = GraderScore(score=value, **about)
     else:
         raise ValueError(
             f"a number, True or False, a dict or a Score is needed, found {type(value).__name__}"
@@ -407,11 +410,29 @@ def default_name(kind: type) -> str:
     )
 
 
-@lru_cache(maxsize=1024)
 def parameters(function: Callable[..., Any]) -> Mapping[str, bool]:
-    """The named parameters of a function and whether each is required; ("*", False) for any other."""
+    """The named parameters of a function and whether each is required; ("*", False) for any other.
+
+    Raises ConfigError for a function whose parameters have no names.
+    """
+    try:
+        hash(function)
+    except TypeError:  # an object that compares by its fields, such as a dataclass
+        return _parameters.__wrapped__(function)
+    return _parameters(function)
+
+
+@lru_cache(maxsize=1024)
+def _parameters(function: Callable[..., Any]) -> Mapping[str, bool]:
     required = {}
-    for p in inspect.signature(function).parameters.values():
+    try:
+        known = inspect.signature(function).parameters
+    except ValueError as error:  # builtins such as `max`
+        name = getattr(function, "__qualname__", type(function).__name__)
+        raise ConfigError(
+            f"{name}: its parameters have no names; put it into a function that names its fields."
+        ) from error
+    for p in known.values():
         if p.kind is p.VAR_KEYWORD:
             required["*"] = False
         elif p.kind is not p.VAR_POSITIONAL and p.name != "self":

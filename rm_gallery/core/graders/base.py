@@ -31,7 +31,7 @@ from rm_gallery.core.graders.run import GraderPlan, agraded, error_of, grade_one
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.registry import Registry
 from rm_gallery.core.score import Score, failed
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import copy_with, unknown_name
 from rm_gallery.core.utils.prompt import seeded_order
 
@@ -178,6 +178,8 @@ class BaseGrader(AbstractGrader):
         self, row: Mapping[str, Any] | None, options: RunOptions | None, keywords: Mapping[str, Any]
     ) -> tuple[dict[str, Any], RunOptions | None]:
         """The fields of a row, and the options where there are any."""
+        if row is not None and not isinstance(row, Mapping):
+            raise DataError(f"a row is a dict of named fields, found {type(row).__name__}.")
         inputs = self.inputs
         more = {
             name

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 from pydantic import SerializeAsAny
 
 from rm_gallery.core.data.conversation import chat_messages
-from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.data.load.padding import plain
+from rm_gallery.core.data.schema import DataOutput, DataSample, Step, is_absent
 from rm_gallery.core.graders.base import (
     BaseGrader,
     GraderMode,
@@ -22,6 +23,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import scores_of_one
 from rm_gallery.core.reward.schema import RewardMeta
 from rm_gallery.core.score import Score
+from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.models import check_known
 
 # -- a reward as a grader --------------------------------------------------------------------------
@@ -160,7 +162,10 @@ def sample_of(fields: Mapping[str, Any]) -> DataSample:
     label = {**others, **(own if isinstance(own, Mapping) else {})}
     if fields.get("reference_response") is not None:
         label.setdefault("reference", fields["reference_response"])
-    steps = [Step(role="assistant", content=str(text)) for text in fields.get("steps") or ()]
+    about = fields.get("metadata")
+    if about is not None and not isinstance(about, Mapping):  # a column of that name like any other
+        others["metadata"], about = about, None
+    steps = [Step(role="assistant", content=str(text)) for text in _steps_of(fields.get("steps"))]
     responses = fields["responses"] if "responses" in fields else [fields["response"]]
     return DataSample(
         unique_id=str(fields.get("id") or ""),
@@ -172,8 +177,16 @@ def sample_of(fields: Mapping[str, Any]) -> DataSample:
             )
             for text in responses
         ],
-        metadata={**others, **(fields.get("metadata") or {})} or None,
+        metadata={**others, **(about or {})} or None,
     )
+
+
+def _steps_of(given: Any) -> list[Any]:
+    """The steps' texts; DataError for what is no list of them: the letters of a text are no steps."""
+    steps = plain([] if given is None else given)
+    if not isinstance(steps, list) or any(map(is_absent, steps)):
+        raise DataError(f"steps: expected a list of texts, found {steps!r:.80}.")
+    return steps
 
 
 def grader_of_reward(name: str, class_name: str, module: str) -> type[RewardGrader]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -66,7 +67,9 @@ def score_reply(
     shown = (f"{low:g}", f"{high:g}")
     zh = f"从 {shown[0]} 到 {shown[1]} 的一个{'整数' if whole else '数'}，不写其他内容"
     wanted: Any = int if whole else float
-    bounds: dict[str, Any] = {"ge": int(low), "le": int(high)} if whole else {"ge": low, "le": high}
+    bounds: dict[str, Any] = (
+        {"ge": math.ceil(low), "le": math.floor(high)} if whole else {"ge": low, "le": high}
+    )
     description = f"A {number} from {shown[0]} to {shown[1]}, nothing else"
     fields: dict[str, Any] = {
         "score": (
@@ -146,7 +149,10 @@ def shown(value: Any) -> str:
             return conversation_text([ChatMessage.model_validate(dict(m)) for m in value])
     if value is None:
         return ""
-    return json.dumps(value, ensure_ascii=False, default=str)
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DataError(f"a field cannot be shown to a judge: {error}") from error
 
 
 UNTRUSTED = {
@@ -222,6 +228,13 @@ class LLMGrader(BaseGrader):
             raise ValueError(
                 f"score_range is {self.score_range}; a judge needs a lowest and a highest score"
             )
+        low, high = self.score_range
+        if self.whole and "whole" not in self.unheard and low is not None and high is not None:
+            if math.floor(high) <= math.ceil(low):
+                raise ValueError(
+                    f"score_range is {self.score_range}, which holds fewer than two whole numbers; "
+                    f"say whole=False"
+                )
         for name in sorted(self.unheard):
             if getattr(self, name) != type(self).model_fields[name].get_default(
                 call_default_factory=True
@@ -242,7 +255,7 @@ class LLMGrader(BaseGrader):
         all.
         """
         model = required(self.model, self.name, JUDGE)
-        if self.prompt is None and type(self)._messages is LLMGrader._messages:
+        if not self.prompt and type(self)._messages is LLMGrader._messages:
             raise ConfigError(
                 f"{self.name} has no prompt: pass prompt='… {{query}} … {{response}} …'."
             )

@@ -11,7 +11,7 @@ from rm_gallery.core.data.schema import DataSample, is_absent, without_nan
 from rm_gallery.core.graders.abstract import AbstractGrader
 from rm_gallery.core.reward.judge import UNSEEN
 from rm_gallery.core.reward.view import unseen_in
-from rm_gallery.core.utils.errors import Cause, RMGalleryError, Unscored
+from rm_gallery.core.utils.errors import Cause, DataError, RMGalleryError, Unscored
 from rm_gallery.core.utils.identity import digest
 from rm_gallery.core.utils.models import build
 
@@ -177,6 +177,8 @@ def bound(grader: AbstractGrader, row: Mapping[str, Any], mapper: Mapper = None)
                 reason="blank",
                 cause="data",
             )
+    if grader.compares and "responses" in inputs and "responses" in fields:
+        fields["responses"] = _compared(grader, fields["responses"])
     if "*" in inputs:
         return {str(name): value for name, value in fields.items()}
     return {
@@ -184,6 +186,30 @@ def bound(grader: AbstractGrader, row: Mapping[str, Any], mapper: Mapper = None)
         for name in inputs
         if name in fields and not (name in TEXTS and is_absent(fields[name]))
     }
+
+
+def _compared(grader: AbstractGrader, given: Any) -> list[Any]:
+    """The responses that are compared.
+
+    Raises:
+        DataError: it is no list: the letters of a text would be ranked, or the keys of a dict.
+        Unscored: there is none, or one of them is blank.
+    """
+    given = given.tolist() if hasattr(given, "tolist") else given
+    if not is_absent(given) and not isinstance(given, (list, tuple)):
+        raise DataError(
+            f"{grader.name} compares 'responses', a list, and the row has a {type(given).__name__}."
+        )
+    responses = [] if is_absent(given) else list(given)
+    blank = next((n for n, each in enumerate(responses, 1) if is_absent(each)), None)
+    if blank is not None or not responses:
+        what = f"response {blank} is blank" if blank else "there is none"
+        raise Unscored(
+            f"{grader.name} compares 'responses', and {what} in this row.",
+            reason="blank",
+            cause="data",
+        )
+    return responses
 
 
 TEXTS = frozenset({"query", "response", "reference_response", "context"})

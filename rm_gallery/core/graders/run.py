@@ -4,6 +4,7 @@ rewards go through (batch, run folder, single sample) is what graders go through
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sized
 from dataclasses import replace
@@ -14,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import orjson
 from pydantic import ValidationError
 
+from rm_gallery.core.data.load.padding import plain
 from rm_gallery.core.engine.context import stop_mark
 from rm_gallery.core.engine.engine import Plan, awaitable
 from rm_gallery.core.engine.folder import Again, RunFolder
@@ -416,6 +418,12 @@ class GraderFolder(RewardFolder):
         key: str = data.read_key
         return key
 
+    def same_as(self, data: Any) -> str:
+        """The given id, else all that its graders read: rows without an id that differ in another
+        column alone are equal.
+        """
+        return data.given_id or self.key_of(data)
+
     def restore(self, sample: Any) -> bool:
         """Give the row the results that an earlier part of the run left; False when one is missing.
 
@@ -425,10 +433,10 @@ class GraderFolder(RewardFolder):
         return self._whole(sample.results)
 
     def asking(self, data: Any, record: Mapping[str, Any]) -> Iterator[Callable[[], Any]]:
-        """What asks the judges of its graders."""
+        """What asks the judges of those graders that the record has results of."""
         for name, fields in self._graders.shown(data).items():
-            grader = self._plans[name].grader
-            if asks_a_model(grader) and isinstance(fields, dict):
+            grader, kept = self._plans[name].grader, name in record.get("results", {})
+            if kept and asks_a_model(grader) and isinstance(fields, dict):
                 yield partial(grader._grade, **fields)
 
     def _whole(self, results: Results) -> bool:
@@ -498,10 +506,18 @@ def result_record(result: GraderResult) -> dict[str, Any]:
     try:
         orjson.dumps(out)
     except TypeError:  # metadata are anybody's
-        out["metadata"] = orjson.loads(
-            orjson.dumps(out["metadata"], default=str, option=orjson.OPT_NON_STR_KEYS)
-        )
+        out["metadata"] = _as_json(out.get("metadata", {}))
     return out
+
+
+def _as_json(metadata: Any) -> Any:
+    try:
+        return orjson.loads(orjson.dumps(metadata, default=str, option=orjson.OPT_NON_STR_KEYS))
+    except TypeError:  # lone surrogates, integers beyond 64 bits, keys that JSON has no form for
+        try:
+            return json.loads(json.dumps(plain(metadata), default=str))
+        except (TypeError, ValueError, RecursionError) as error:
+            return {"not_kept": str(error)}
 
 
 def _row(fields: Any, number: int) -> TableRow:

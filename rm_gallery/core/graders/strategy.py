@@ -122,6 +122,14 @@ class _Repeated(_Wrapper):
     half of the votes.
     """
 
+    def check(self) -> None:
+        """Raise ConfigError for more scores than there are gradings."""
+        super().check()
+        if self.least is not None and self.least > self.n:
+            raise ConfigError(
+                f"{self.name}: least is {self.least}, and there are {self.n} {self.what}."
+            )
+
     async def _grade(self, /, **fields: Any) -> Score[float]:
         results: list[Score[Any]] = []
         while wave := self._wave(results):

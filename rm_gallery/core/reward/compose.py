@@ -727,7 +727,7 @@ class Combined(_Weighted):
         ConfigError: a weight below 0, or none above 0; a range without bounds that is to be mapped;
             a number for `missing` outside the common scale.
 
-    >>> mixed = Combined({"short": "length_baseline", "right": "accuracy"}, how="min")
+    >>> mixed = Combined({"form": "think_format", "right": "accuracy"}, how="min")
     >>> mixed.score_range
     (0.0, 1.0)
     """
@@ -752,14 +752,16 @@ class Combined(_Weighted):
                 f"{what}: the weights are {self.weights}; each is 0 or more, and one above 0."
             )
         object.__setattr__(self, "missing", missing_policy(self.missing, what, "none", "skip"))
+        if self.least > len(counted := self._counted()):
+            raise ConfigError(f"{what}: least is {self.least}, and {len(counted)} parts count.")
         scale = self._scale()
         if scale is None:
-            ranges = ", ".join(f"{n} {part.score_range}" for n, part in self._counted().items())
+            ranges = ", ".join(f"{n} {part.score_range}" for n, part in counted.items())
             raise ConfigError(
-                f"{what}: the ranges or directions of the parts differ ({ranges}); leave out "
-                f"normalize=False."
+                f"{what}: the ranges or directions of the parts differ, or are not those of the "
+                f"formula ({ranges}); leave out normalize=False."
             )
-        for part in self._counted().values() if scale == NORMALIZED else ():
+        for part in counted.values() if scale == NORMALIZED else ():
             part.normalized(0.0)  # raises for a range without bounds
         instead = "a number of that range, none or skip"
         check_inside(f"{what}: missing", self.missing, "it combines scores of", scale[0], instead)
@@ -769,6 +771,8 @@ class Combined(_Weighted):
 
     def _scale(self) -> Scale | None:
         scales = {(p.score_range, p.higher_is_better) for p in self._counted().values()}
+        if self.how == "geometric_mean" and self.normalize is False:
+            return NORMALIZED if scales == {NORMALIZED} else None
         return common_scale(scales, True if self.how == "geometric_mean" else self.normalize)
 
     @property  # type: ignore[misc]  # it follows from the parts

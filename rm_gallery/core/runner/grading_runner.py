@@ -20,7 +20,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rm_gallery.core.data.load.padding import number, plain
+from rm_gallery.core.data.load.padding import number, plain, whole_with_gap
 from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import RunKeywords, RunOptions, chosen_options
@@ -103,6 +103,13 @@ class GraderConfig:
             "a number of that range, none or raise",
         )
         object.__setattr__(self, "on_error", policy)
+        if self.mapper is not None and not (
+            isinstance(self.mapper, Mapping) or callable(self.mapper)
+        ):
+            raise ConfigError(
+                f"GraderConfig: mapper is {self.mapper!r:.60}; give {{field: path}}, or a function "
+                f"of the row."
+            )
         if isinstance(self.mapper, Mapping) and "*" not in (inputs := self.grader.inputs):
             check_known(f"field of {self.grader.name}", self.mapper, inputs, "mapper: ")
 
@@ -158,6 +165,11 @@ class GradingRunner:
         self.grader_configs = {
             str(name): GraderConfig.create(given) for name, given in grader_configs.items()
         }
+        if len(self.grader_configs) < len(grader_configs):
+            raise ConfigError(
+                f"grader_configs: two of the names {list(grader_configs)!r:.80} are the same text, "
+                f"and each is a column; rename one."
+            )
         given: Any = [] if aggregators is None else aggregators
         given = given if isinstance(given, (list, tuple)) else [given]
         self.aggregators = [
@@ -231,14 +243,14 @@ class GradingRunner:
         self, datasets: Sequence[Dataset], **options: Any
     ) -> list[RunnerResult]:
         """One result per data set, in order, under one limit."""
-        parts = [list(rows_of(dataset)) for dataset in datasets]
+        parts = _parts_of(datasets)
         return _by_dataset(self.run(list(chain(*parts)), **options), parts)
 
     async def arun_multiple_datasets(
         self, datasets: Sequence[Dataset], **options: Any
     ) -> list[RunnerResult]:
         """Awaitable twin of `run_multiple_datasets`."""
-        parts = [list(rows_of(dataset)) for dataset in datasets]
+        parts = _parts_of(datasets)
         return _by_dataset(await self.arun(list(chain(*parts)), **options), parts)
 
     def _aggregated(self, results: Results) -> Results:
@@ -248,6 +260,17 @@ class GradingRunner:
     def _by_column(self, graded: Sequence[Results]) -> RunnerResult:
         rows = [self._aggregated(results) for results in graded]
         return {name: [row[name] for row in rows] for name in self._columns}
+
+
+def _parts_of(datasets: Sequence[Dataset]) -> list[list[Mapping[str, Any]]]:
+    """The rows of each data set; DataError for one data set in the place of several."""
+    # the first letter of a path is "/", and a folder is a data set
+    one = isinstance(datasets, (str, os.PathLike, Mapping)) or hasattr(datasets, "columns")
+    if one or not isinstance(datasets, Iterable):
+        raise DataError(
+            f"the data sets are a {type(datasets).__name__}; give a list of them, or one to run()."
+        )
+    return [list(rows_of(dataset)) for dataset in datasets]
 
 
 def _by_dataset(columns: RunnerResult, parts: Sequence[Sized]) -> list[RunnerResult]:
@@ -280,12 +303,21 @@ def rows_of(dataset: Dataset) -> Iterable[Mapping[str, Any]]:
 
 
 def _of_frame(frame: Any) -> list[Mapping[str, Any]]:
-    """The rows of a frame; lists that came as arrays are lists again, and a text that is missing is
-    None.
+    """The rows of a frame; lists that came as arrays are lists again, a text that is missing is None,
+    and whole numbers that a gap made floats are integers.
     """
-    kinds = zip(frame.columns, frame.dtypes, strict=True)
-    texts = {name for name, kind in kinds if getattr(kind, "kind", "O") == "O"}
+    kinds = {
+        name: getattr(kind, "kind", "O")
+        for name, kind in zip(frame.columns, frame.dtypes, strict=True)
+    }
+    texts = {name for name, kind in kinds.items() if kind == "O"}
+    # else the reference 4 would be graded as "4.0"
+    whole = {name for name, kind in kinds.items() if kind == "f" and whole_with_gap(frame[name])}
+    restored = texts | whole
     return [
-        {name: number(plain(cell)) if name in texts else cell for name, cell in row.items()}
+        {
+            name: number(plain(cell), name in whole) if name in restored else cell
+            for name, cell in row.items()
+        }
         for row in frame.to_dict("records")
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
@@ -21,7 +22,9 @@ from rm_gallery.core.score import (
     Missing,
     Score,
     check_inside,
+    deciding,
     failed,
+    finite_score,
     missing_policy,
 )
 from rm_gallery.core.utils.errors import ConfigError, ScoreError
@@ -179,7 +182,7 @@ class WeightedSumAggregator(BaseAggregator):
             if (
                 isinstance(weight, bool)
                 or not isinstance(weight, (int, float))
-                or not 0 <= weight < math.inf
+                or not 0 <= weight <= sys.float_info.max
             ):
                 raise ConfigError(
                     f"{name}: the weight of '{grader}' is {weight!r}; it is a number of 0 or more."
@@ -261,7 +264,10 @@ class GatedAggregator(BaseAggregator):
         on_error: Missing = "none",
     ) -> None:
         super().__init__(name, on_error, normalize=True)
-        self.primary, self.threshold = primary, threshold
+        self.primary = primary
+        self.threshold = (
+            None if threshold is None else finite_score(f"{name}: threshold", threshold)
+        )
         self.secondary = secondary or WeightedSumAggregator(
             f"{name}_secondary", on_error=on_error, normalize=True
         )
@@ -276,6 +282,14 @@ class GatedAggregator(BaseAggregator):
             raise ConfigError(
                 f"{self.name}: '{self.primary}' is the only grader; a gate needs another one "
                 f"behind it."
+            )
+        gate = graders[self.primary] if isinstance(graders, Mapping) else None
+        unsaid = self.threshold is None and getattr(gate, "threshold", 0.0) is None
+        # a user's grader may give a threshold with each of its results
+        if unsaid and getattr(gate, "declares_missing", False):
+            raise ConfigError(
+                f"{self.name}: '{self.primary}' has no threshold; give threshold=, the score from "
+                f"where on it passes."
             )
         self.secondary.check(self._others(dict.fromkeys(graders)))
 
@@ -293,7 +307,10 @@ class GatedAggregator(BaseAggregator):
         gate = results[self.primary]
         if gate.kind != "score":
             return super().__call__({self.primary: gate})
-        passed = gate.passed(self.threshold)
+        try:
+            passed = gate.passed(self.threshold)
+        except ConfigError as error:  # of a user's grader this is known row by row
+            return as_result(failed("aggregate", str(error), "rule"), {"name": self.name})
         reason = f"{self.primary} is {gate.score:g} and does not pass"
         made = as_result(Score(0.0, reason), {"name": self.name, "range": (0.0, 1.0)})
         if passed:
@@ -318,5 +335,10 @@ class CallableAggregator(BaseAggregator):
             made = self.function(dict(results))
             return as_result(made, {"name": self.name})
         except Exception as error:  # noqa: BLE001 - it costs its own row only, and is told there
-            lost = failed("aggregate", f"{type(error).__name__}: {error}", "rule")
-            return as_result(lost, {"name": self.name})
+            why = f"{type(error).__name__}: {error}"
+            lost = {name: each.as_score() for name, each in results.items() if not each.ok}
+            whole = failed("aggregate", why, "rule")
+            if lost:  # what is made of NaN is not the function's doing
+                told = "; ".join(f"{name}: {score.reason}" for name, score in lost.items())
+                whole = deciding(lost.values()).without_value(f"{why} ({told})")
+            return as_result(whole, {"name": self.name})

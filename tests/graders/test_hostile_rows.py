@@ -1,0 +1,271 @@
+"""What users hand to graders that is no row, no list, no number or no name, and what it must not become."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from rm_gallery import (
+    Budget,
+    Combined,
+    ConfigError,
+    DataError,
+    FakeLLM,
+    FunctionGrader,
+    GraderConfig,
+    GradingRunner,
+    LLMGrader,
+    environment_reward,
+)
+from rm_gallery.cli.judge import runner_of
+from rm_gallery.core.graders.bridge import as_grader
+from rm_gallery.core.graders.strategy import BothOrdersGrader, TournamentGrader, VotingGrader
+from rm_gallery.core.runner.aggregator import GatedAggregator, WeightedSumAggregator
+from rm_gallery.core.runner.grading_runner import rows_of
+from rm_gallery.study.grading import grade
+
+ASKED: list[str] = []
+
+
+def half(response: str) -> float:
+    ASKED.append(response)
+    return 0.5
+
+
+def odd(response: Any) -> dict[str, Any]:
+    return {"score": 0.5, "seen": ODD[response]}
+
+
+def gone(response: str) -> float:
+    raise OSError("the endpoint went away")
+
+
+def fourth(prompt: str) -> str:
+    return "<score>4</score>"
+
+
+ODD: dict[str, Any] = {
+    "large": 10**400,
+    "larger": 10**5000,
+    "half a pair": "\ud800",
+    "keys": {(1, 2): 3},
+    "set": {1},
+}
+
+
+def runner(**graders: Any) -> GradingRunner:
+    return GradingRunner(graders, show_progress=False)
+
+
+class Shortest:
+    def compute_group_reward(
+        self, rollout_ids: Any, messages_list: Any, tasks: Any, **kwargs: Any
+    ) -> list[dict[str, float]]:
+        return [{"short": 1 / (1 + len(each[-1]["content"]))} for each in messages_list]
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def test_a_whole_number_beside_a_gap_is_the_same_reference_in_a_frame_a_file_and_a_list(
+    tmp_path: Path,
+) -> None:
+    rows = [
+        {"response": "4", "reference_response": 4, "share": 0.5},
+        {"response": "5", "reference_response": None, "share": None},
+    ]
+    frame = pd.DataFrame(rows)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    told = [
+        [(each.score, each.ok) for each in runner(a=as_grader("accuracy")).run(data)["a"][:1]]
+        for data in (rows, frame, tmp_path / "rows.parquet")
+    ]
+    assert told == [[(1.0, True)]] * 3
+    assert [row["share"] for row in rows_of(frame)] == [0.5, pytest.approx(math.nan, nan_ok=True)]
+
+
+def test_one_data_set_in_the_place_of_several_is_refused_and_its_folder_never_read() -> None:
+    # a path is a sequence of letters, the first of which names the root of the disk
+    made = runner(h=half)
+    for given in ("/tmp/rows.csv", Path("/tmp"), {"a": []}, pd.DataFrame(), 5):
+        with pytest.raises(DataError, match="give a list of them"):
+            made.run_multiple_datasets(given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("row", [["a"], "a", 5])
+def test_what_is_no_row_is_named(row: Any) -> None:
+    with pytest.raises(DataError, match="a row is a dict"):
+        FunctionGrader(half).evaluate(row)
+
+
+# -- fields ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", ["ab", {"a": 1, "b": 2}, None, [], ["a", None], [math.nan, "b"]])
+def test_letters_keys_and_blanks_are_no_responses_to_compare(given: Any) -> None:
+    shortest = as_grader(environment_reward(Shortest()))
+    for made in (shortest, TournamentGrader(shortest), BothOrdersGrader(shortest)):
+        found = made.evaluate(responses=given)
+        assert (found.kind, found.cause) == ("error", "data"), found
+    assert shortest.evaluate(responses=("a", "bbb")).rank == [1, 2]
+
+
+def test_columns_named_metadata_and_steps_cost_no_rule_its_name() -> None:
+    rule = as_grader("accuracy")
+    row = {"response": "4", "reference_response": "4"}
+    assert rule.evaluate({**row, "metadata": "batch 3"}).score == 1.0
+    for steps in ("abc", ["one", None]):
+        found = rule.evaluate({**row, "steps": steps})
+        assert (found.error_type, found.cause) == ("data", "data")
+    held: list[Any] = []
+    held.append(held)
+    judge = LLMGrader(model=FakeLLM(reply=fourth), prompt="{response}")
+    assert judge.evaluate(response=held).cause == "data"
+
+
+# -- graders ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class Longer:
+    than: int = 1
+
+    def __call__(self, response: str) -> float:
+        return float(len(response) > self.than)
+
+
+def test_an_object_that_has_no_hash_grades_and_a_builtin_without_names_is_refused() -> None:
+    assert FunctionGrader(Longer()).evaluate(response="ab").score == 1.0
+    with pytest.raises(ConfigError, match="no names"):
+        FunctionGrader(max).evaluate(response="ab")
+
+
+def test_a_number_beyond_floats_is_no_usable_result() -> None:
+    for given in (10**400, {"score": 10**400}):
+        found = FunctionGrader(lambda response, given=given: given).evaluate(response="a")
+        assert found.error_type == "invalid_result"
+
+
+def test_a_judge_on_a_scale_between_whole_numbers_is_asked_again_or_refused() -> None:
+    replies = iter(["<score>0</score>", "<score>4</score>"])
+    judge = FakeLLM(reply=lambda prompt: next(replies))
+    grader = LLMGrader(model=judge, prompt="{response}", score_range=(0.5, 4.5))
+    assert grader.evaluate(response="a").score == 4.0
+    with pytest.raises(ConfigError, match="whole=False"):
+        LLMGrader(model=judge, prompt="{response}", score_range=(0, 0.5))
+    with pytest.raises(ConfigError, match="no prompt"):
+        LLMGrader(model=judge, prompt=[]).evaluate(response="a")
+
+
+def test_settings_that_nothing_can_meet_are_refused_before_a_row_is_paid_for() -> None:
+    judge = LLMGrader(model=FakeLLM(reply=fourth), prompt="{response}")
+    rule = as_grader("accuracy")
+    with pytest.raises(ConfigError, match="least is 4"):
+        VotingGrader(judge, n=3, least=4).evaluate(response="a")
+    with pytest.raises(ConfigError, match="least is 2"):
+        Combined({"a": rule}, missing="skip", least=2)
+    with pytest.raises(ConfigError, match="normalize=False"):
+        Combined({"a": judge}, how="geometric_mean", normalize=False)
+    with pytest.raises(ConfigError, match="weight"):
+        WeightedSumAggregator(weights={"a": 10**400})
+    for threshold in (10**400, "0.1", True):
+        with pytest.raises(ConfigError, match="threshold"):
+            GatedAggregator("g", "a", threshold=threshold)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="has no threshold"):
+        GradingRunner({"a": rule, "b": half}, GatedAggregator("g", "a"), show_progress=False)
+    with pytest.raises(ConfigError, match="same text"):
+        GradingRunner({1: half, "1": half})  # type: ignore[dict-item]
+    for mapper in (["x"], "x"):
+        with pytest.raises(ConfigError, match="mapper"):
+            GraderConfig(rule, mapper=mapper)  # type: ignore[arg-type]
+
+
+def test_a_gate_on_a_users_grader_without_a_threshold_costs_rows_and_not_the_run() -> None:
+    made = GradingRunner({"a": half, "b": half}, GatedAggregator("g", "a"), show_progress=False)
+    [found] = made.run([{"response": "x"}])["g"]
+    assert "has no threshold" in found.reason
+
+
+def test_a_function_of_results_is_not_blamed_for_the_one_that_is_missing() -> None:
+    made = GradingRunner(
+        {"a": half, "b": gone},
+        [lambda found: found["a"].score + found["b"].score, lambda_that_divides],
+        show_progress=False,
+    )
+    found = made.run([{"response": "x"}])
+    missing = found["b"][0]
+    assert found["aggregate"][0].as_score().code == missing.as_score().code
+    assert "b: " in found["aggregate"][0].reason
+
+
+def lambda_that_divides(found: Any) -> float:
+    return float(found["a"].score / 2)
+
+
+# -- run folders -----------------------------------------------------------------------------------
+
+
+def test_a_run_of_two_judges_goes_on_however_often_its_budget_ends_between_them(
+    tmp_path: Path,
+) -> None:
+    judge = FakeLLM(reply=fourth)
+    rows = [{"response": f"r{n}", "query": "q"} for n in range(6)]
+    made = runner(
+        one=LLMGrader(model=judge, prompt="{response} {query}"),
+        two=LLMGrader(model=judge, prompt="Rate {response}"),
+    )
+    for calls in (5, 10, 15, 20):
+        found = made.run(rows, run_dir=tmp_path, budget=Budget(max_calls=calls), cache=False)
+    assert [each.score for column in found.values() for each in column] == [4.0] * 12
+
+
+def test_rows_without_an_id_that_differ_in_what_no_grader_reads_are_each_kept(
+    tmp_path: Path,
+) -> None:
+    rows = [{"response": "a", "topic": topic} for topic in "xyz"]
+    made = runner(h=half)
+    first = made.run(rows, run_dir=tmp_path)
+    lines = len((tmp_path / "results.jsonl").read_bytes().splitlines())
+    assert made.run(rows, run_dir=tmp_path) == first
+    assert lines == len((tmp_path / "results.jsonl").read_bytes().splitlines()) == 3
+
+
+def test_metadata_that_json_cannot_hold_end_no_run(tmp_path: Path) -> None:
+    rows = [{"response": name} for name in ODD]
+    made = runner(odd=odd)
+    for _ in range(2):
+        assert [each.score for each in made.run(rows, run_dir=tmp_path)["odd"]] == [0.5] * len(ODD)
+
+
+# -- configs ---------------------------------------------------------------------------------------
+
+
+def test_a_config_that_does_not_fit_is_named_and_a_gate_may_have_an_aggregator_of_its_own() -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"graders": {"accuracy": {"params": [1]}}}, "params"),
+        ({"graders": {"accuracy": {"mapper": ["x"]}}}, "mapper"),
+        ({"graders": [{"name": "accuracy"}, {"name": "accuracy"}]}, "2 times"),
+    ]
+    for config, said in wrong:
+        with pytest.raises(ConfigError, match=said):
+            runner_of(config)
+    gate = {"kind": "gated", "name": "g", "primary": "accuracy", "threshold": 1}
+    made = runner_of({
+        "graders": {"accuracy": {}, "f1_score": {}, "rouge": {}},
+        "aggregators": [{**gate, "secondary": {"kind": "min"}}],
+    })  # fmt: skip
+    [found] = made.run([{"response": "a", "reference_response": "a"}])["g"]
+    assert found.score == 1.0
+
+
+def test_a_misspelt_cluster_and_labels_that_are_no_columns_are_refused() -> None:
+    rows = [{"response": "a", "topic": "x"}]
+    with pytest.raises(ConfigError, match="There is no column 'topics'"):
+        grade(runner(h=half), rows, cluster="topics")
+    with pytest.raises(ConfigError, match="labels"):
+        grade(runner(h=half), rows, labels=["good"])  # type: ignore[arg-type]
