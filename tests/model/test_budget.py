@@ -87,6 +87,25 @@ def test_calls_that_fail_do_not_make_those_that_use_something_look_small(
     assert budget.spent.total_tokens == 1000
 
 
+@pytest.mark.parametrize("failing", [2, 10])
+def test_calls_that_failed_in_an_earlier_part_do_not_make_the_others_look_small(
+    failing: int, tmp_path: Path
+) -> None:
+    """A run that is continued went beyond its limit by a call where many had failed before."""
+    limit, made = 1050, 0
+    for part_calls in (5 * failing, 200):
+        budget, ledger = Budget(max_tokens=limit), Ledger(tmp_path)
+        budget.attach(ledger)
+        with suppress(BudgetExceeded):
+            for _ in range(part_calls):
+                claim = budget.try_reserve("judge", 60, most=100)
+                assert claim is not None
+                budget.settle(claim, Usage(calls=1) if made % failing else call())
+                made += 1
+        ledger.close()
+    assert budget.spent.total_tokens == 1000
+
+
 def test_what_failed_is_kept_as_a_paid_call(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     ledger.end(ledger.begin(512, 0.25), Usage(calls=True))

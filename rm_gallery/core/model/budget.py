@@ -80,6 +80,8 @@ class Ledger:
         self.name = str(self.path.absolute())
         self.spent, self._last = Usage(), 0
         """By the earlier parts of the run, by `others` of the same run, and by this part so far."""
+        self.paid = 0
+        """Calls among them that used something."""
         for each in (self.path.parent, *others):
             self._count_log(each / SPEND_LOG)
         self._lock = threading.RLock()
@@ -104,7 +106,7 @@ class Ledger:
         counts = " ".join(f"{getattr(usage, name):d}" for name in _COUNTS)
         cost = "?" if usage.cost is None else f"{usage.cost:.9g}"
         with self._lock:
-            self.spent.add(usage)
+            self._add(usage)
             self._pending += f"- {entry} {counts} {cost}\n"
 
     def flush(self) -> None:
@@ -143,10 +145,14 @@ class Ledger:
                             given, output, cached, reasoning = map(int, counts)
                             money = None if cost == b"?" else float(cost)
                             used = Usage(given, output, cached, reasoning, int(calls), money)
-                            self.spent.add(used)
+                            self._add(used)
                             del begun[int(entry)]
         for usage in begun.values():
-            self.spent.add(usage)
+            self._add(usage)
+
+    def _add(self, usage: Usage) -> None:
+        self.spent.add(usage)
+        self.paid += usage.total_tokens > 0
 
 
 _MAX_BYTES = 1_048_576
@@ -344,7 +350,7 @@ class Budget:
             if ledger.name not in self._counted:
                 self._counted.add(ledger.name)
                 self._spent.add(ledger.spent, self._unpriced)
-                self._paid += ledger.spent.calls
+                self._paid += ledger.paid
 
     def try_reserve(
         self, model: str = "", expected: int = 0, most: int | None = None
