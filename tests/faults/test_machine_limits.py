@@ -20,12 +20,13 @@ N = 200
 ON_POSIX = pytest.mark.skipif(os.name != "posix", reason="limits of POSIX")
 FEW_FILES = """
 import os, resource, sys
+from rm_gallery import Budget
 from tests.faults.material import make_judge, make_samples, run, truth
 judge, samples = make_judge(sys.argv[1], max_workers=64), make_samples(int(sys.argv[2]))
 run(judge, make_samples(1))
 open_now = len(os.listdir("/proc/self/fd"))
 resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 10, open_now + 10))
-ran = run(judge, samples, max_workers=64)
+ran = run(judge, samples, max_workers=64, budget=Budget(max_calls=len(samples)))
 print(ran.outcomes)
 assert ran.scores == truth(samples), ran.messages
 """

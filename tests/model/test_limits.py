@@ -188,6 +188,27 @@ def test_a_storm_of_429_loses_nothing_and_the_rate_is_back_in_five_seconds(how: 
     assert server.asked_while_gone <= 64 * 80
 
 
+class Gateway(Server):
+    """Answers in 20 ms, and refuses a steady share however many calls there are."""
+
+    def __init__(self, share: float, seed: int) -> None:
+        super().__init__("429", 0.0, 0.0)
+        self.share, self.chance = share, random.Random(seed)
+
+    async def call(self) -> None:
+        await asyncio.sleep(0.02)
+        if self.chance.random() < self.share:
+            raise ProviderError("429", kind="rate_limit", status=429)
+
+
+@pytest.mark.long("many calls")
+def test_a_steady_share_of_refusals_does_not_hold_a_run_of_short_calls_at_few_in_flight() -> None:
+    """A raise that was taken back by chance was not tried again for ten seconds."""
+    played = [play(Gateway(0.2, seed), 3_000, 256) for seed in range(4)]
+    assert [lost for _, lost, _ in played] == [[]] * 4
+    assert sum(seconds for seconds, _, _ in played) <= 22.0
+
+
 @pytest.mark.parametrize(("workers", "length"), [(1, 10.0), (8, 60.0), (32, 10.0)])
 def test_an_endpoint_that_stops_answering_spends_its_own_time_and_no_samples(
     length: float, workers: int

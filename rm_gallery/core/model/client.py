@@ -398,7 +398,9 @@ class Call(Visit):
             if of_nobody and endpoint.served:
                 error.kind = "transient"
             # nothing is paid for a call that found nobody, nothing was read of one that was refused
-            used.calls = int(error.kind != "unreachable")
+            # (a call that got no file descriptor was sent to nobody either)
+            unsent = error.kind == "rate_limit" and isinstance(error.__cause__, OSError)
+            used.calls = int(error.kind != "unreachable" and not unsent)
             if error.status is None and error.kind == "transient":
                 used.input_tokens = self.expected
         elif self.sent is not None:  # it may have been worked on

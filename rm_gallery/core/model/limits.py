@@ -58,9 +58,10 @@ FIRST_PROBE, LAST_PROBE, PROBE_HANGS = 0.5, 1.0, 10.0
 no answer.
 """
 _LAST_CALLS = 32
-RAISE, TRY_AGAIN_SECONDS = 0.7, 10.0
+RAISE, TRY_AGAIN_SECONDS, TRY_AGAIN_CALLS = 0.7, 10.0, 1_600
 """The limit is raised by the inverse of this to see whether more is refused then, and where it was,
-not again for so long.
+not again for so long or so many calls, whichever is over first: of 64 calls one in five refused looks
+like more by chance now and then, and ten seconds are nearly all of a run of short calls.
 """
 
 
@@ -255,7 +256,7 @@ class Endpoint:
         """Calls that were served and that were refused since the limit was last looked at."""
         self._share_before: float | None = None
         """The share that was refused before the limit was raised to see what comes of it."""
-        self._try_at = -math.inf
+        self._try_at, self._calls_to_try = -math.inf, 0
         self._is_bounded = False
         """Whether a refusal has said how many it takes."""
         self._refused_in_row = 0
@@ -420,9 +421,13 @@ class Endpoint:
             return
         share, self._seen = self._seen[True] / calls, [0, 0]
         before, self._share_before = self._share_before, None
+        self._calls_to_try -= calls
         if before is not None and share > 1.25 * before + 0.05:
-            self._limit, self._try_at = max(1.0, RAISE * self._limit), now + TRY_AGAIN_SECONDS
-        elif FEW_REFUSED <= share < MANY_REFUSED and now >= self._try_at:
+            self._limit = max(1.0, RAISE * self._limit)
+            self._try_at, self._calls_to_try = now + TRY_AGAIN_SECONDS, TRY_AGAIN_CALLS
+        elif FEW_REFUSED <= share < MANY_REFUSED and (
+            now >= self._try_at or self._calls_to_try <= 0
+        ):
             self._limit, self._share_before = min(self._limit / RAISE + 1, self._most), share
 
     def _fails(self, visit: Visit, end: End, retry_after: float | None, now: float) -> None:
