@@ -195,7 +195,7 @@ def _graded(reward: BaseReward, found: Sequence[GraderResult]) -> Read:
         return Read(list(own or shares), [None] * n)
     errors = [each if isinstance(each, GraderError) else None for each in found]
     return Read(
-        [None if error else each.score for each, error in zip(found, errors, strict=True)],  # type: ignore[attr-defined]
+        [None if error else each.score for each, error in zip(found, errors, strict=True)],
         [error.cause if error else None for error in errors],
     )
 

@@ -92,9 +92,10 @@ def test_a_whole_number_beside_a_gap_is_the_same_reference_in_a_frame_a_file_and
 def test_one_data_set_in_the_place_of_several_is_refused_and_its_folder_never_read() -> None:
     # a path is a sequence of letters, the first of which names the root of the disk
     made = runner(h=half)
-    for given in ("/tmp/rows.csv", Path("/tmp"), {"a": []}, pd.DataFrame(), 5):
+    wrong: list[Any] = ["/tmp/rows.csv", Path("/tmp"), {"a": []}, pd.DataFrame(), 5]
+    for given in wrong:
         with pytest.raises(DataError, match="give a list of them"):
-            made.run_multiple_datasets(given)  # type: ignore[arg-type]
+            made.run_multiple_datasets(given)
 
 
 @pytest.mark.parametrize("row", [["a"], "a", 5])

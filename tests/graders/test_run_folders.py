@@ -131,7 +131,7 @@ def test_what_a_grader_reads_makes_a_row_and_no_other_column_does(tmp_path: Path
         mapped = GraderConfig(
             FunctionGrader(length), mapper=lambda row: {"response": row[response]}
         )
-        return [r.score for r in runner(tmp_path, {"length": mapped}).run(rows)["length"]]  # type: ignore[attr-defined]
+        return [r.score for r in runner(tmp_path, {"length": mapped}).run(rows)["length"]]
 
     first = graded(ROWS, "query")
     assert graded([{**row, "more": 1} for row in ROWS], "query") == first and CALLS == {"length": 6}
@@ -145,7 +145,7 @@ def test_on_error_is_laid_over_what_is_kept(tmp_path: Path) -> None:
     made = runner(tmp_path, {"fragile": GraderConfig(FunctionGrader(fragile), on_error=0.5)})
     for _ in range(2):
         found = made.run(ROWS)["fragile"]
-        assert [r.score for r in found] == [1.0, 0.5, 1.0, 0.5, 1.0, 1.0]  # type: ignore[attr-defined]
+        assert [r.score for r in found] == [1.0, 0.5, 1.0, 0.5, 1.0, 1.0]
         assert "broke" in found[3].reason
     assert CALLS == {"fragile": 7}, "what is unscored stays so, what failed is tried again"
 

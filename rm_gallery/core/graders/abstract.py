@@ -45,6 +45,12 @@ class GraderResult(BaseModel):
     metadata: dict[str, Any] = Field(default_factory=dict)
     usage: dict[str, float] = Field(default_factory=dict)
 
+    if TYPE_CHECKING:
+
+        @property
+        def score(self) -> float:
+            """Of a GraderScore; NaN of a GraderError. A GraderRank has none."""
+
     @property
     def ok(self) -> bool:
         """Whether there is a score or a rank."""
