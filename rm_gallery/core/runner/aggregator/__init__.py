@@ -264,10 +264,9 @@ class GatedAggregator(BaseAggregator):
         on_error: Missing = "none",
     ) -> None:
         super().__init__(name, on_error, normalize=True)
-        self.primary = primary
-        self.threshold = (
-            None if threshold is None else finite_score(f"{name}: threshold", threshold)
-        )
+        self.primary, self.threshold = primary, threshold
+        if threshold is not None:
+            finite_score(f"{name}: threshold", threshold)
         self.secondary = secondary or WeightedSumAggregator(
             f"{name}_secondary", on_error=on_error, normalize=True
         )
