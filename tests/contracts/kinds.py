@@ -47,7 +47,7 @@ from rm_gallery.core.reward.function import (
     FunctionReward,
     FunctionStepReward,
 )
-from rm_gallery.core.reward.rule import GroupRule, StepRule
+from rm_gallery.core.reward.rule import GroupRule, TurnRule
 from rm_gallery.core.utils.errors import Cause
 from rm_gallery.envs.environment import AsyncEnvironmentReward, EnvironmentReward
 from tests.reward import rewards as small
@@ -309,7 +309,7 @@ KINDS: dict[str, Kind] = {
         lambda: AsyncFunctionStepReward(function=reward_function(mode="stepwise", **UNIT)(async_function)),
         (AsyncFunctionStepReward,),
     ),
-    "step-rule": Kind(StepRules, (StepRule,)),
+    "step-rule": Kind(StepRules, (TurnRule,)),
     "batch-rule": Kind(BatchRules, (GroupRule,), LISTS),
     "environment": Kind(lambda: environment_reward(Env()), (EnvironmentReward,), never=ANY_SIZE),
     "environment-async": Kind(lambda: environment_reward(AsyncEnv()), (AsyncEnvironmentReward,), never=ANY_SIZE),

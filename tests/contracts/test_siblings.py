@@ -86,7 +86,7 @@ KNOWN: dict[str, str] = {
             ("judged-pairwise", ways_of("judged-pairwise")),
             ("batch-function", ["out-of-range"]),
             ("batch-function-async", ["out-of-range"]),
-            ("batch-rule", ["out-of-range"]),
+            ("batch-rule", ["out-of-range", "NaN", "infinite"]),
             ("environment-group", ["NaN", "infinite"]),
         )
         for way in ways

@@ -169,13 +169,13 @@ class Run(Generic[R]):
         with self._work.lock:
             self._came, self._came_at = self._came + len(results), time.monotonic()
             if self._doubts or Doubtful in map(type, map(itemgetter(1), results)):
-                results = self._decided(results, idle, again)
+                results = self._certain_of(results, idle, again)
             self._came -= len(again)
             self.progress.done += len(results)
         self._mailbox.put(results)
         self._lane.feed(again)
 
-    def _decided(
+    def _certain_of(
         self, came: list[tuple[int, Any]], idle: bool, again: list[Unit]
     ) -> list[tuple[int, Any]]:
         """What is certain of what came, and what is decided of the doubtful: with the run's stop, with

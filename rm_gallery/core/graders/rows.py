@@ -178,7 +178,7 @@ def bound(grader: AbstractGrader, row: Mapping[str, Any], mapper: Mapper = None)
                 cause="data",
             )
     if grader.compares and "responses" in inputs and "responses" in fields:
-        fields["responses"] = _compared(grader, fields["responses"])
+        fields["responses"] = _responses_compared(grader, fields["responses"])
     if "*" in inputs:
         return {str(name): value for name, value in fields.items()}
     return {
@@ -188,7 +188,7 @@ def bound(grader: AbstractGrader, row: Mapping[str, Any], mapper: Mapper = None)
     }
 
 
-def _compared(grader: AbstractGrader, given: Any) -> list[Any]:
+def _responses_compared(grader: AbstractGrader, given: Any) -> list[Any]:
     """The responses that are compared.
 
     Raises:

@@ -685,9 +685,9 @@ class _Weighted(Composition):
         everything = list(range(len(sample.output)))
         asked = [self._asked(part, sample, everything, hooks) for part in self.rewards.values()]
         by_output = zip(*await together_or_none(asked), strict=True)
-        return [self._whole(dict(zip(self.rewards, said, strict=True))) for said in by_output]
+        return [self._made_whole(dict(zip(self.rewards, said, strict=True))) for said in by_output]
 
-    def _whole(self, said: Mapping[str, Score[Any]]) -> Score[float]:
+    def _made_whole(self, said: Mapping[str, Score[Any]]) -> Score[float]:
         notes = Notes()
         on_scale = {name: self._on_scale(name, score) for name, score in said.items()}
         for name, score in on_scale.items():

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from rm_gallery.core.data.schema import DataSample
+
+Scorer: TypeAlias = Any
+"""A `BaseReward`. It is made of the modules that name it so, and they do not import it."""
 
 
 class Job(NamedTuple):

@@ -11,7 +11,7 @@ from functools import partial
 from types import FunctionType, NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from rm_gallery.core.reward.job import Touches
+from rm_gallery.core.reward.job import Scorer, Touches
 from rm_gallery.core.reward.schema import RewardMeta
 from rm_gallery.core.utils.errors import Inapplicable
 from rm_gallery.core.utils.identity import given_to, is_users
@@ -20,7 +20,6 @@ from rm_gallery.core.utils.models import Configured
 if TYPE_CHECKING:
     from rm_gallery.core.data.schema import DataSample
     from rm_gallery.core.model.base import BaseLLM
-    from rm_gallery.core.reward.reward import BaseReward
 
 V = TypeVar("V")
 SERVERS = frozenset({"server", "reward_server"})
@@ -95,15 +94,15 @@ def touched_by(scorer: Any) -> Touches:
     return found
 
 
-def most_calls(reward: BaseReward, sample: DataSample) -> int:
+def most_calls(reward: Scorer, sample: DataSample) -> int:
     """The most calls of a model that judging a sample plans, before anything is asked again; 0 for
     a rule.
     """
-    parts: Any = getattr(reward, "parts", None)
+    times: int = reward.asked_times
     if reward.made_of_parts:
-        return reward.asked_times * sum(most_calls(part, sample) for part in parts().values())
-    times = max(1, len(models_of(reward))) if asks_a_model(reward) else 0
-    return len(reward.jobs(sample)) * reward.asked_times * times
+        return times * sum(most_calls(part, sample) for part in reward.parts().values())
+    models = max(1, len(models_of(reward))) if asks_a_model(reward) else 0
+    return len(reward.jobs(sample)) * times * models
 
 
 def lacking(value: Any) -> list[str]:

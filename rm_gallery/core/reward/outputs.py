@@ -24,6 +24,7 @@ from rm_gallery.core.engine.context import LIMIT_SHARE, current_deadline
 from rm_gallery.core.engine.folder import RunFolder
 from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.reward.founding import no_reward, write
+from rm_gallery.core.reward.job import Scorer
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.score import (
     NOT_BEGUN,
@@ -43,7 +44,6 @@ from rm_gallery.core.utils.models import build, copy_with, remake
 
 if TYPE_CHECKING:
     from rm_gallery.core.engine.options import RunOptions
-    from rm_gallery.core.reward.reward import BaseReward
 
 # -- written to outputs ----------------------------------------------------------------------------
 
@@ -66,12 +66,15 @@ def writable_copy(sample: DataSample) -> DataSample:
     return remake(sample, fields)
 
 
-def said_of(reward: BaseReward, output: DataOutput) -> Score[float]:
+def said_of(reward: Scorer, output: DataOutput) -> Score[float]:
     """What a reward said of an output it has judged: its score, or why there is none."""
-    return reward.of_places([said_of_step(reward, place) for place in reward.places(output)])
+    said: Score[float] = reward.of_places(
+        [said_of_step(reward, place) for place in reward.places(output)]
+    )
+    return said
 
 
-def said_of_step(reward: BaseReward, step: Step) -> Score[float]:
+def said_of_step(reward: Scorer, step: Step) -> Score[float]:
     """What a reward said of one answer or step it has judged."""
     written = step.reward
     key = reward.key_in(written)
@@ -101,7 +104,7 @@ class RewardFolder(RunFolder):
     ones judged again.
     """
 
-    def __init__(self, reward: BaseReward, options: RunOptions, kwargs: dict[str, Any]) -> None:
+    def __init__(self, reward: Scorer, options: RunOptions, kwargs: dict[str, Any]) -> None:
         """Open or continue the folder; ConfigError with a diff when it belongs to another run, or
         when a setting or a keyword of the hooks cannot be told from another one.
         """
@@ -128,14 +131,14 @@ class RewardFolder(RunFolder):
         """What asks the judges that were asked when the record was made."""
         for reward, shown in [*self.parts_of(data, record)] or [(self._reward, data)]:
             if asks_a_model(reward) and reward.is_async() and not reward.made_of_parts:
-                evaluate = reward._evaluate  # type: ignore[attr-defined]  # checked when the reward was built
+                evaluate = reward._evaluate  # checked when the reward was built
                 yield from (
                     partial(evaluate, job.sample, **self._hooks) for job in reward.jobs(shown)
                 )
 
     def parts_of(
         self, sample: DataSample, record: Mapping[str, Any]
-    ) -> Iterator[tuple[BaseReward, DataSample]]:
+    ) -> Iterator[tuple[Scorer, DataSample]]:
         """The parts of a composition that a record tells of, and to each the sample with the outputs
         that reached it.
         """
@@ -223,13 +226,13 @@ def _is_blamed(noted: Mapping[str, Any]) -> bool:
     return "caused_by" in noted or any(_is_blamed(inside(parts, name)) for name in parts)
 
 
-def all_said(reward: BaseReward, sample: DataSample) -> dict[str, Any]:
+def all_said(reward: Scorer, sample: DataSample) -> dict[str, Any]:
     """What a reward said of each answer and step of a sample, as JSON types."""
     return {"rewards": [_own(reward, step.reward) for step in _places(sample)]}
 
 
 def _read_record(
-    reward: BaseReward, record: dict[str, Any], sample: DataSample
+    reward: Scorer, record: dict[str, Any], sample: DataSample
 ) -> list[tuple[Step, _Kept]] | None:
     """What a record says about each place of the sample; None when it does not fit it."""
     rewards, places = record.get("rewards"), list(_places(sample))
@@ -255,7 +258,7 @@ def _read_record(
     return kept if kept or not places else None
 
 
-def _own(by: BaseReward, reward: Reward) -> dict[str, Any] | None:
+def _own(by: Scorer, reward: Reward) -> dict[str, Any] | None:
     key = by.key_in(reward)
     details = [
         {"name": d.name, "reason": d.reason, "score": d.score}
@@ -389,7 +392,7 @@ def _of_others(step: Step) -> bool:
     return step.role in (MessageRole.USER, MessageRole.SYSTEM)
 
 
-def stand_ins(reward: BaseReward, sample: DataSample, output: DataOutput) -> list[DataSample]:
+def stand_ins(reward: Scorer, sample: DataSample, output: DataOutput) -> list[DataSample]:
     """The sample with a neutral answer."""
     texts = neutral(asks_a_model(reward), copy_with(sample, output=[output]).reference())
     placed = [stand_in(text, sample, output) for text in texts]
@@ -397,7 +400,7 @@ def stand_ins(reward: BaseReward, sample: DataSample, output: DataOutput) -> lis
 
 
 def killable(
-    reward: BaseReward, deadline: float | None, processes: int | None = None
+    reward: Scorer, deadline: float | None, processes: int | None = None
 ) -> Callable[..., Awaitable[Any]]:
     """`_evaluate` of a `cpu_bound` reward in a worker process; where it is killed, a neutral answer
     tells who broke it.

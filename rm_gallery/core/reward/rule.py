@@ -73,7 +73,7 @@ class RuleReward(BasePointWiseReward):
         return partial(_scores, self, self.scorer()) if _is_inline(type(self)) else None
 
 
-class StepRule(EachTurn):
+class TurnRule(EachTurn):
     """Base of the rules that score each turn of a trajectory, or each step of a solution, by what
     there was when its tools had answered.
     """
@@ -253,7 +253,7 @@ _OF_GROUPS: Mapping[str, Reader] = {
 Mode = Literal["pointwise", "stepwise", "batch"]
 _MODES: Mapping[Mode, tuple[Any, Mapping[str, Reader]]] = {
     "pointwise": (RuleReward, _VIEW),
-    "stepwise": (StepRule, _OF_STEPS),
+    "stepwise": (TurnRule, _OF_STEPS),
     "batch": (GroupRule, _OF_GROUPS),
 }
 """By mode, the base of the reward and what its function is given by which name."""
@@ -424,19 +424,19 @@ def _reward_class(
 
 def _evaluate(self: Any, sample: DataSample, **kwargs: Any) -> Any:
     try:
-        return _read(self, self.scorer()(sample), sample)
+        return _scores_returned(self, self.scorer()(sample), sample)
     except Unscored as error:
         raise _named(self.name, error) from error
 
 
 async def _evaluate_async(self: Any, sample: DataSample, **kwargs: Any) -> Any:
     try:
-        return _read(self, await self.scorer()(sample), sample)
+        return _scores_returned(self, await self.scorer()(sample), sample)
     except Unscored as error:
         raise _named(self.name, error) from error
 
 
-def _read(reward: Any, returned: Any, sample: DataSample) -> Any:
+def _scores_returned(reward: Any, returned: Any, sample: DataSample) -> Any:
     """What a rule returned, as a score, or as one for each of several answers."""
     if not isinstance(reward, GroupRule):
         return score_of_rule(returned)

@@ -15,7 +15,7 @@ from collections.abc import (
 from contextlib import aclosing
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -32,13 +32,10 @@ from rm_gallery.core.engine.ray import RayPlan
 from rm_gallery.core.engine.single import run_single
 from rm_gallery.core.reward.blame import SecondLook
 from rm_gallery.core.reward.founding import write_scores
-from rm_gallery.core.reward.job import current_job
+from rm_gallery.core.reward.job import Scorer, current_job
 from rm_gallery.core.reward.outputs import RewardFolder, killable, said_of, writable_copy
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import DataError, Inapplicable
-
-if TYPE_CHECKING:
-    from rm_gallery.core.reward.reward import BaseReward
 
 Samples = Iterable[DataSample | dict[str, Any]]
 HOOKS = ("_evaluate", "_before_evaluate", "_after_evaluate")
@@ -51,7 +48,7 @@ _PLAIN = RunOptions()
 
 
 @lru_cache(maxsize=1024)
-def hook_parameters(reward: type[BaseReward]) -> frozenset[str]:
+def hook_parameters(reward: type[Any]) -> frozenset[str]:
     """Names of what a reward's hooks take besides the sample and the reply."""
     names: set[str] = set()
     for cls in reward.__mro__:
@@ -68,7 +65,7 @@ def hook_parameters(reward: type[BaseReward]) -> frozenset[str]:
 
 
 def options_of(
-    reward: BaseReward,
+    reward: Scorer,
     options: RunOptions | None,
     hooks: Mapping[str, Any] | None,
     keywords: Mapping[str, Any],
@@ -78,10 +75,9 @@ def options_of(
     """The options of a call, and the values for the reward's hooks; ConfigError for a keyword that
     is neither.
     """
+    kind: Any = type(reward)
     default = RunOptions(max_workers=reward.max_workers, progress=progress)
-    chosen, values = chosen_options(
-        options, default, keywords, hook_parameters(type(reward)), beside
-    )
+    chosen, values = chosen_options(options, default, keywords, hook_parameters(kind), beside)
     return chosen, {**values, **(hooks or {})}
 
 
@@ -95,7 +91,7 @@ class RewardBatch(Batch[Any]):
 
     def __init__(
         self,
-        reward: BaseReward,
+        reward: Scorer,
         samples: Samples,
         options: RunOptions,
         hooks: dict[str, Any],
@@ -141,7 +137,8 @@ class RewardBatch(Batch[Any]):
 
     @property
     def _checks_resume(self) -> bool:
-        return self._reward.compared_again
+        compared: bool = self._reward.compared_again
+        return compared
 
     def _ray_plan(self, options: RunOptions) -> RayPlan | None:
         several = (options.processes or 1) > 1
@@ -197,14 +194,14 @@ class RewardBatch(Batch[Any]):
 
 
 async def run_list(
-    reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
+    reward: Scorer, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> list[DataSample]:
     """Score all samples and return the copies in the given order."""
     return await RewardBatch(reward, samples, options, hooks).all()
 
 
 async def scores_of(
-    reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
+    reward: Scorer, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> list[list[Score[Any]]]:
     """For each sample, in the given order, what the reward says of its outputs."""
     if options.run_dir is None and options.blame != "probe":
@@ -215,7 +212,7 @@ async def scores_of(
 
 
 async def run_stream(
-    reward: BaseReward,
+    reward: Scorer,
     samples: Samples,
     options: RunOptions,
     hooks: dict[str, Any],
@@ -228,7 +225,7 @@ async def run_stream(
 
 
 def run_unordered(
-    reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
+    reward: Scorer, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> Generator[DataSample, None, None]:
     """Score samples in flat memory and yield the copies as they finish, for figures to which the
     order does not matter.
@@ -240,7 +237,7 @@ def run_unordered(
 
 
 async def look_again(
-    reward: BaseReward,
+    reward: Scorer,
     samples: Sequence[DataSample],
     options: RunOptions,
     hooks: dict[str, Any],
@@ -269,7 +266,7 @@ def _billed(options: RunOptions, trial: RunOptions) -> Progress | None:
 
 
 def _plain_call(
-    reward: BaseReward,
+    reward: Scorer,
     sample: DataSample | dict[str, Any],
     options: RunOptions | None,
     hooks: Mapping[str, Any] | None,
@@ -289,7 +286,7 @@ def _plain_call(
 
 
 async def run_one(
-    reward: BaseReward,
+    reward: Scorer,
     sample: DataSample | dict[str, Any],
     options: RunOptions | None,
     hooks: Mapping[str, Any] | None,
@@ -307,13 +304,14 @@ async def run_one(
 
 
 async def scores_of_one(
-    reward: BaseReward, sample: DataSample, hooks: dict[str, Any]
+    reward: Scorer, sample: DataSample, hooks: dict[str, Any]
 ) -> list[Score[Any]]:
     """What the reward says of each output of a sample, as a part of the run this is called in."""
     reward.check()
     driven = library_loop.is_driven()
     if driven and not hooks and (score := reward.at_once()) is not None:
-        return score(sample)
+        said: list[Score[Any]] = score(sample)
+        return said
     if driven:
         library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate", "async_evaluate")
     execute, plan = executor(reward, hooks, reward.deadline), reward.plan(sample)
@@ -380,21 +378,20 @@ def as_sample(raw: Any, index: int | None) -> DataSample:
         ) from error
 
 
-def lane_of(reward: BaseReward) -> LaneName:
+def lane_of(reward: Scorer) -> LaneName:
     """Where a reward's jobs run; a plain function that turns out to return something awaitable is
     awaited anyway.
     """
-    return _lane_of(type(reward))
+    kind: Any = type(reward)
+    return _lane_of(kind)
 
 
 @lru_cache(maxsize=1024)
-def _lane_of(reward: type[BaseReward]) -> LaneName:
+def _lane_of(reward: type[Any]) -> LaneName:
     return "loop" if reward.cpu_bound or reward.is_async() else "threads"
 
 
-def written(
-    reward: BaseReward, sample: DataSample, folder: RewardFolder | Again | None = None
-) -> Plan:
+def written(reward: Scorer, sample: DataSample, folder: RewardFolder | Again | None = None) -> Plan:
     """The plan of a sample, which gives a copy to which its scores are written; its folder keeps
     them, or has them already.
     """
@@ -409,7 +406,7 @@ def written(
 
 
 def executor(
-    reward: BaseReward,
+    reward: Scorer,
     hooks: dict[str, Any],
     deadline: float | None,
     folder: RewardFolder | Again | None = None,
@@ -419,7 +416,7 @@ def executor(
     what is `cpu_bound`.
     """
     # a rule's _evaluate is checked when the reward is built
-    evaluate = killable(reward, deadline, processes) if reward.cpu_bound else reward._evaluate  # type: ignore[attr-defined]
+    evaluate = killable(reward, deadline, processes) if reward.cpu_bound else reward._evaluate
     judged, declared, read = reward.judged, reward.declares_missing, reward._as_score
 
     async def read_later(returned: Any, sample: DataSample) -> Any:
