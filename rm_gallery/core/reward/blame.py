@@ -35,7 +35,7 @@ from rm_gallery.core.engine.options import detached_options
 from rm_gallery.core.engine.repeat import in_round
 from rm_gallery.core.model.client import trouble_at
 from rm_gallery.core.reward.founding import write_score
-from rm_gallery.core.reward.job import Scorer
+from rm_gallery.core.reward.job import AnyReward
 from rm_gallery.core.reward.judges import asks_a_model, models_of
 from rm_gallery.core.reward.outputs import (
     DEADLINE_SHARE,
@@ -148,7 +148,7 @@ class Losses:
 _known: dict[int, Losses] = {}
 
 
-def known_of(reward: Scorer) -> Losses:
+def known_of(reward: AnyReward) -> Losses:
     """What earlier batches of this object showed: trainers and servers hand over answers one by
     one.
     """
@@ -167,7 +167,7 @@ class SecondLook:
     and hands it to `take`.
     """
 
-    def __init__(self, reward: Scorer, samples: Iterable[DataSample]) -> None:
+    def __init__(self, reward: AnyReward, samples: Iterable[DataSample]) -> None:
         """Find out what is to be tried; nothing is judged here."""
         self.reward, self._of, self._round = reward, reward, 0
         self._going = list[tuple[Trials, list[DataSample]]]()
@@ -260,7 +260,7 @@ class _Batch:
 
     def __init__(
         self,
-        reward: Scorer,
+        reward: AnyReward,
         losses: Losses,
         scored: Sequence[Control],
         earlier: Sequence[Control],
@@ -311,7 +311,7 @@ def _beside_the_reference(sample: DataSample, controls: list[Control]) -> list[C
     return [one for one in controls if one.output.answer.text.strip() != reference]
 
 
-def _scored(reward: Scorer, output: DataOutput) -> bool:
+def _scored(reward: AnyReward, output: DataOutput) -> bool:
     """Whether the reward could judge it, and has not said that it made itself impossible to."""
     written = output.answer.reward
     blamed = written.extra_data.get(reward.key_in(written), {}) if written.extra_data else {}
@@ -379,7 +379,7 @@ class _Place(NamedTuple):
         score = trial[sorted({*self.others, self.at}).index(self.at)]
         return score if self.step is None else score.steps[-1]
 
-    def blame(self, reward: Scorer) -> None:
+    def blame(self, reward: AnyReward) -> None:
         """Write that the answer caused it."""
         why = (
             f"The answer made it impossible to judge; another answer could be judged. "
@@ -402,7 +402,7 @@ def _until(output: DataOutput, turn: int) -> DataOutput:
     return DataOutput(answer=answer, steps=steps[:place] or None)
 
 
-def suspected(reward: Scorer, sample: DataSample) -> Iterable[_Place]:
+def suspected(reward: AnyReward, sample: DataSample) -> Iterable[_Place]:
     """The places without a score that may be their answers' own doing."""
     if reward.finds_blame_in_parts:
         return
@@ -441,7 +441,7 @@ def _others(batch: _Batch, place: _Place, scored: Sequence[int]) -> dict[int, Da
     }
 
 
-def _texts(reward: Scorer, place: _Place) -> list[str]:
+def _texts(reward: AnyReward, place: _Place) -> list[str]:
     """The neutral texts of which one has to get a score in the answer's place."""
     reference = copy_with(place.sample, output=[place.sample.output[place.at]]).reference()
     judged = asks_a_model(reward)
@@ -560,7 +560,7 @@ def _one(batch: _Batch, place: _Place) -> Trials:
 
 
 def _adopt(
-    reward: Scorer,
+    reward: AnyReward,
     sample: DataSample,
     places: Iterable[int],
     said: Said,
@@ -636,7 +636,7 @@ def _fail_each_time(
 
 
 def _reads_others(
-    reward: Scorer,
+    reward: AnyReward,
     breakers: Sequence[_Place],
     of: int,
     others: Sequence[Control | str] | None,
@@ -710,7 +710,7 @@ def _controls(
 
 
 def _among(
-    reward: Scorer, place: _Place, controls: Sequence[Control | str] | None
+    reward: AnyReward, place: _Place, controls: Sequence[Control | str] | None
 ) -> dict[int, DataOutput]:
     """Controls in the places of as many others as a trial takes; of none where there are none."""
     others = [i for i in range(len(place.sample.output)) if i != place.at]

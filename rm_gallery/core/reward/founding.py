@@ -1,5 +1,5 @@
 """The founding shapes: what a reward returns for one job, read into a `Score`, and what is written of
-a `Score` to answers and steps. A `reward` here is an `BaseReward`, which stands above.
+a `Score` to answers and steps.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from rm_gallery.core.data.schema import (
     cell,
     table,
 )
+from rm_gallery.core.reward.job import AnyReward
 from rm_gallery.core.score import (
     CAUSES,
     STATUSES,
@@ -139,7 +140,7 @@ def _invalid(what: str) -> Score[Any]:
 
 
 def checked(
-    reward: Any, score: Score[Any], n: int | None = None, bounds: Bounds | None = None
+    reward: AnyReward, score: Score[Any], n: int | None = None, bounds: Bounds | None = None
 ) -> Score[Any]:
     """The score, or a failed one where it is not what this reward gives: a number in its range, or
     one for each of the `n` outputs or steps it judges.
@@ -152,7 +153,7 @@ def checked(
     return _checked(reward, score, n, (low, high))
 
 
-def _checked(reward: Any, score: Score[Any], n: int | None, bounds: Bounds) -> Score[Any]:
+def _checked(reward: AnyReward, score: Score[Any], n: int | None, bounds: Bounds) -> Score[Any]:
     name, status = reward.name, score.status
     if score.value is None:
         return replace(
@@ -180,7 +181,7 @@ def _checked(reward: Any, score: Score[Any], n: int | None, bounds: Bounds) -> S
 
 def write(
     step: Step,
-    reward: Any,
+    reward: AnyReward,
     details: list[RewardDimensionWithScore],
     issue: RewardIssue | None = None,
     extra: dict[str, Any] | None = None,
@@ -235,14 +236,14 @@ def issue_of(source: str, outcome: Score[Any]) -> RewardIssue:
     )
 
 
-def write_scores(reward: Any, sample: DataSample, scores: Sequence[Score[Any]]) -> None:
+def write_scores(reward: AnyReward, sample: DataSample, scores: Sequence[Score[Any]]) -> None:
     """Write to each output what was said of it, or to its steps what was said of each."""
     for output, score in zip(sample.output, scores, strict=True):
         for place, own in zip(reward.places(output), score.steps or (score,), strict=True):
             write_score(reward, place, own)
 
 
-def write_score(reward: Any, step: Step, score: Score[Any]) -> None:
+def write_score(reward: AnyReward, step: Step, score: Score[Any]) -> None:
     """Write a score to its answer or step, or the reason why there is none."""
     beside = {**score.components, **score.extra} if score.components or score.extra else {}
     if score.value is None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from rm_gallery.core.data.schema import DataSample
 
-Scorer: TypeAlias = Any
+AnyReward: TypeAlias = Any
 """A `BaseReward`. It is made of the modules that name it so, and they do not import it."""
 
 

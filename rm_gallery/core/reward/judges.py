@@ -11,7 +11,7 @@ from functools import partial
 from types import FunctionType, NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from rm_gallery.core.reward.job import Scorer, Touches
+from rm_gallery.core.reward.job import AnyReward, Touches
 from rm_gallery.core.reward.schema import RewardMeta
 from rm_gallery.core.utils.errors import Inapplicable
 from rm_gallery.core.utils.identity import given_to, is_users
@@ -94,7 +94,7 @@ def touched_by(scorer: Any) -> Touches:
     return found
 
 
-def most_calls(reward: Scorer, sample: DataSample) -> int:
+def most_calls(reward: AnyReward, sample: DataSample) -> int:
     """The most calls of a model that judging a sample plans, before anything is asked again; 0 for
     a rule.
     """

@@ -24,7 +24,7 @@ from rm_gallery.core.engine.context import LIMIT_SHARE, current_deadline
 from rm_gallery.core.engine.folder import RunFolder
 from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.reward.founding import no_reward, write
-from rm_gallery.core.reward.job import Scorer
+from rm_gallery.core.reward.job import AnyReward
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.score import (
     NOT_BEGUN,
@@ -66,7 +66,7 @@ def writable_copy(sample: DataSample) -> DataSample:
     return remake(sample, fields)
 
 
-def said_of(reward: Scorer, output: DataOutput) -> Score[float]:
+def said_of(reward: AnyReward, output: DataOutput) -> Score[float]:
     """What a reward said of an output it has judged: its score, or why there is none."""
     said: Score[float] = reward.of_places(
         [said_of_step(reward, place) for place in reward.places(output)]
@@ -74,7 +74,7 @@ def said_of(reward: Scorer, output: DataOutput) -> Score[float]:
     return said
 
 
-def said_of_step(reward: Scorer, step: Step) -> Score[float]:
+def said_of_step(reward: AnyReward, step: Step) -> Score[float]:
     """What a reward said of one answer or step it has judged."""
     written = step.reward
     key = reward.key_in(written)
@@ -104,7 +104,7 @@ class RewardFolder(RunFolder):
     ones judged again.
     """
 
-    def __init__(self, reward: Scorer, options: RunOptions, kwargs: dict[str, Any]) -> None:
+    def __init__(self, reward: AnyReward, options: RunOptions, kwargs: dict[str, Any]) -> None:
         """Open or continue the folder; ConfigError with a diff when it belongs to another run, or
         when a setting or a keyword of the hooks cannot be told from another one.
         """
@@ -138,7 +138,7 @@ class RewardFolder(RunFolder):
 
     def parts_of(
         self, sample: DataSample, record: Mapping[str, Any]
-    ) -> Iterator[tuple[Scorer, DataSample]]:
+    ) -> Iterator[tuple[AnyReward, DataSample]]:
         """The parts of a composition that a record tells of, and to each the sample with the outputs
         that reached it.
         """
@@ -226,13 +226,13 @@ def _is_blamed(noted: Mapping[str, Any]) -> bool:
     return "caused_by" in noted or any(_is_blamed(inside(parts, name)) for name in parts)
 
 
-def all_said(reward: Scorer, sample: DataSample) -> dict[str, Any]:
+def all_said(reward: AnyReward, sample: DataSample) -> dict[str, Any]:
     """What a reward said of each answer and step of a sample, as JSON types."""
     return {"rewards": [_own(reward, step.reward) for step in _places(sample)]}
 
 
 def _read_record(
-    reward: Scorer, record: dict[str, Any], sample: DataSample
+    reward: AnyReward, record: dict[str, Any], sample: DataSample
 ) -> list[tuple[Step, _Kept]] | None:
     """What a record says about each place of the sample; None when it does not fit it."""
     rewards, places = record.get("rewards"), list(_places(sample))
@@ -258,7 +258,7 @@ def _read_record(
     return kept if kept or not places else None
 
 
-def _own(by: Scorer, reward: Reward) -> dict[str, Any] | None:
+def _own(by: AnyReward, reward: Reward) -> dict[str, Any] | None:
     key = by.key_in(reward)
     details = [
         {"name": d.name, "reason": d.reason, "score": d.score}
@@ -392,7 +392,7 @@ def _of_others(step: Step) -> bool:
     return step.role in (MessageRole.USER, MessageRole.SYSTEM)
 
 
-def stand_ins(reward: Scorer, sample: DataSample, output: DataOutput) -> list[DataSample]:
+def stand_ins(reward: AnyReward, sample: DataSample, output: DataOutput) -> list[DataSample]:
     """The sample with a neutral answer."""
     texts = neutral(asks_a_model(reward), copy_with(sample, output=[output]).reference())
     placed = [stand_in(text, sample, output) for text in texts]
@@ -400,7 +400,7 @@ def stand_ins(reward: Scorer, sample: DataSample, output: DataOutput) -> list[Da
 
 
 def killable(
-    reward: Scorer, deadline: float | None, processes: int | None = None
+    reward: AnyReward, deadline: float | None, processes: int | None = None
 ) -> Callable[..., Awaitable[Any]]:
     """`_evaluate` of a `cpu_bound` reward in a worker process; where it is killed, a neutral answer
     tells who broke it.
@@ -446,7 +446,7 @@ def _least(*seconds: float | None) -> float | None:
     return min((each for each in seconds if each is not None), default=None)
 
 
-def evaluate_here(reward: Any, sample: DataSample, hooks: dict[str, Any]) -> Any:
+def evaluate_here(reward: AnyReward, sample: DataSample, hooks: dict[str, Any]) -> Any:
     """What a worker process runs for a `cpu_bound` reward."""
     result = reward._evaluate(sample, **hooks)
     if hasattr(result, "__await__"):

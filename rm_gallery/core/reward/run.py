@@ -32,7 +32,7 @@ from rm_gallery.core.engine.ray import RayPlan
 from rm_gallery.core.engine.single import run_single
 from rm_gallery.core.reward.blame import SecondLook
 from rm_gallery.core.reward.founding import write_scores
-from rm_gallery.core.reward.job import Scorer, current_job
+from rm_gallery.core.reward.job import AnyReward, current_job
 from rm_gallery.core.reward.outputs import RewardFolder, killable, said_of, writable_copy
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import DataError, Inapplicable
@@ -65,7 +65,7 @@ def hook_parameters(reward: type[Any]) -> frozenset[str]:
 
 
 def options_of(
-    reward: Scorer,
+    reward: AnyReward,
     options: RunOptions | None,
     hooks: Mapping[str, Any] | None,
     keywords: Mapping[str, Any],
@@ -91,7 +91,7 @@ class RewardBatch(Batch[Any]):
 
     def __init__(
         self,
-        reward: Scorer,
+        reward: AnyReward,
         samples: Samples,
         options: RunOptions,
         hooks: dict[str, Any],
@@ -194,14 +194,14 @@ class RewardBatch(Batch[Any]):
 
 
 async def run_list(
-    reward: Scorer, samples: Samples, options: RunOptions, hooks: dict[str, Any]
+    reward: AnyReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> list[DataSample]:
     """Score all samples and return the copies in the given order."""
     return await RewardBatch(reward, samples, options, hooks).all()
 
 
 async def scores_of(
-    reward: Scorer, samples: Samples, options: RunOptions, hooks: dict[str, Any]
+    reward: AnyReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> list[list[Score[Any]]]:
     """For each sample, in the given order, what the reward says of its outputs."""
     if options.run_dir is None and options.blame != "probe":
@@ -212,7 +212,7 @@ async def scores_of(
 
 
 async def run_stream(
-    reward: Scorer,
+    reward: AnyReward,
     samples: Samples,
     options: RunOptions,
     hooks: dict[str, Any],
@@ -225,7 +225,7 @@ async def run_stream(
 
 
 def run_unordered(
-    reward: Scorer, samples: Samples, options: RunOptions, hooks: dict[str, Any]
+    reward: AnyReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> Generator[DataSample, None, None]:
     """Score samples in flat memory and yield the copies as they finish, for figures to which the
     order does not matter.
@@ -237,7 +237,7 @@ def run_unordered(
 
 
 async def look_again(
-    reward: Scorer,
+    reward: AnyReward,
     samples: Sequence[DataSample],
     options: RunOptions,
     hooks: dict[str, Any],
@@ -266,7 +266,7 @@ def _billed(options: RunOptions, trial: RunOptions) -> Progress | None:
 
 
 def _plain_call(
-    reward: Scorer,
+    reward: AnyReward,
     sample: DataSample | dict[str, Any],
     options: RunOptions | None,
     hooks: Mapping[str, Any] | None,
@@ -286,7 +286,7 @@ def _plain_call(
 
 
 async def run_one(
-    reward: Scorer,
+    reward: AnyReward,
     sample: DataSample | dict[str, Any],
     options: RunOptions | None,
     hooks: Mapping[str, Any] | None,
@@ -304,7 +304,7 @@ async def run_one(
 
 
 async def scores_of_one(
-    reward: Scorer, sample: DataSample, hooks: dict[str, Any]
+    reward: AnyReward, sample: DataSample, hooks: dict[str, Any]
 ) -> list[Score[Any]]:
     """What the reward says of each output of a sample, as a part of the run this is called in."""
     reward.check()
@@ -378,7 +378,7 @@ def as_sample(raw: Any, index: int | None) -> DataSample:
         ) from error
 
 
-def lane_of(reward: Scorer) -> LaneName:
+def lane_of(reward: AnyReward) -> LaneName:
     """Where a reward's jobs run; a plain function that turns out to return something awaitable is
     awaited anyway.
     """
@@ -391,7 +391,9 @@ def _lane_of(reward: type[Any]) -> LaneName:
     return "loop" if reward.cpu_bound or reward.is_async() else "threads"
 
 
-def written(reward: Scorer, sample: DataSample, folder: RewardFolder | Again | None = None) -> Plan:
+def written(
+    reward: AnyReward, sample: DataSample, folder: RewardFolder | Again | None = None
+) -> Plan:
     """The plan of a sample, which gives a copy to which its scores are written; its folder keeps
     them, or has them already.
     """
@@ -406,7 +408,7 @@ def written(reward: Scorer, sample: DataSample, folder: RewardFolder | Again | N
 
 
 def executor(
-    reward: Scorer,
+    reward: AnyReward,
     hooks: dict[str, Any],
     deadline: float | None,
     folder: RewardFolder | Again | None = None,
