@@ -4,7 +4,6 @@ the next.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,13 +24,16 @@ def server() -> Iterator[JudgeServer]:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """A Ray cluster of two nodes of one processor each; `lost` is the one that can be."""
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A Ray cluster of two nodes of one processor each; `lost` is the one that can be. Its actors
+    keep replies in a folder of their own: what else runs on this machine may empty the user's.
+    """
     ray = pytest.importorskip("ray", reason="ray is not installed")
     from ray.cluster_utils import Cluster
 
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(ROOT)
+    patch = pytest.MonkeyPatch()
+    patch.setenv("PYTHONPATH", str(ROOT))
+    patch.setenv("RM_GALLERY_CACHE", str(tmp_path_factory.mktemp("cache")))
     made = Cluster(
         initialize_head=True,
         head_node_args={
@@ -45,4 +47,4 @@ def cluster() -> Iterator[Any]:
     yield made
     ray.shutdown()
     made.shutdown()
-    os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
+    patch.undo()
