@@ -17,9 +17,10 @@ from pydantic import Field, SkipValidation
 
 from rm_gallery.core.data.conversation import messages_of
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.base_kinds import PerOutputReward
 from rm_gallery.core.reward.compose import checked_weights, metric, together_or_none, weighted_sum
 from rm_gallery.core.reward.job import Job
-from rm_gallery.core.reward.kinds import PerOutputReward
+from rm_gallery.core.reward.kinds import EACH_TOGETHER, Kind, Pointwise
 from rm_gallery.core.reward.outputs import METRICS
 from rm_gallery.core.reward.registry import class_for
 from rm_gallery.core.reward.reward import BaseReward
@@ -53,6 +54,29 @@ class InvalidComponents(RMGalleryError):
     reason = "invalid_result"
 
 
+def _ids(sample: DataSample) -> list[str]:
+    own = sample.sample_id
+    n = len(sample.output)
+    return [own] if n == 1 else [f"{own}#{place}" for place in range(n)]
+
+
+class _Alone(Pointwise):
+    """Each rollout by itself, under an id of its own."""
+
+    def jobs(self, reward: Any, sample: DataSample) -> list[Job]:
+        """One job per rollout."""
+        jobs = super().jobs(reward, sample)
+        if len(jobs) < 2:
+            return jobs
+        ids = _ids(sample)
+        return [
+            job._replace(sample=copy_with(job.sample, unique_id=ids[job.place])) for job in jobs
+        ]
+
+
+_ALONE = _Alone("pointwise", each=True)
+
+
 class EnvironmentReward(PerOutputReward):
     """An environment as a reward; built by `environment_reward`.
 
@@ -84,29 +108,28 @@ class EnvironmentReward(PerOutputReward):
         """Whether the environment scores groups."""
         return self.environment.group is not None
 
-    def jobs(self, sample: DataSample) -> list[Job]:
-        """One job per rollout, or per group; every rollout has an id of its own."""
-        jobs = super().jobs(sample)
-        if len(jobs) < 2:
-            return jobs
-        ids = self._ids(sample)
-        return [
-            job._replace(sample=copy_with(job.sample, unique_id=ids[job.place])) for job in jobs
-        ]
+    @property
+    def kind(self) -> Kind:  # type: ignore[override]  # it follows from the environment
+        """`listwise` where it scores groups, else `pointwise`."""
+        return EACH_TOGETHER if self.compares else _ALONE
 
-    @staticmethod
-    def _ids(sample: DataSample) -> list[str]:
-        own = sample.sample_id
-        return (
-            [own]
-            if len(sample.output) == 1
-            else [f"{own}#{place}" for place in range(len(sample.output))]
-        )
+    def is_async(self) -> bool:
+        """Whether one of the environment's methods is: thousands of rollouts then wait at once on
+        the library's event loop.
+        """
+        return self.environment.waits
+
+    def describe(self) -> dict[str, Any]:
+        """As of every reward; an async environment's class has the name that run folders know."""
+        identity = super().describe()
+        if self.is_async():
+            identity["class"] = identity["class"].replace("Environment", "AsyncEnvironment")
+        return identity
 
     def _rollouts(self, sample: DataSample) -> list[Rollout]:
         about = {k: v for k, v in (sample.metadata or {}).items() if k != "original_messages"}
         rollouts = []
-        for place, (id, output) in enumerate(zip(self._ids(sample), sample.output, strict=True)):
+        for place, (id, output) in enumerate(zip(_ids(sample), sample.output, strict=True)):
             task, truth = dict(about), sample.reference(place)
             if truth is not None:
                 task.setdefault("ground_truth", truth)
@@ -254,17 +277,6 @@ class EnvironmentReward(PerOutputReward):
                 raise ConfigError(f"{self.name}: weights: " + unknown_name("component", name, like))
 
 
-class AsyncEnvironmentReward(EnvironmentReward):
-    """An environment with an async method as a reward: thousands of rollouts wait at once on the
-    library's event loop.
-    """
-
-    @classmethod
-    def is_async(cls) -> bool:
-        """True."""
-        return True
-
-
 def _components_or_error(returned: Any) -> Components | Score[Any]:
     """What an environment returned as components, or the outcome of a rollout that is lost."""
     if isinstance(returned, BaseException):
@@ -386,11 +398,10 @@ def environment_reward(
         )
     components = (components,) if isinstance(components, str) else components
     made = env if isinstance(env, Environment) else Environment(env, loggers)
-    kind = AsyncEnvironmentReward if made.waits else EnvironmentReward
     given = {
         "name": made.name,
         **settings,
         "weights": dict(weights or {}),
         "components": tuple(components),
     }
-    return kind(**{**given, "environment": made})
+    return EnvironmentReward(**{**given, "environment": made})

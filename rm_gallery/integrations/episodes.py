@@ -13,7 +13,7 @@ from typing import Any
 
 from rm_gallery.core.data.conversation import turns_said
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.reward.kinds import BaseStepWiseReward, EachTurn
+from rm_gallery.core.reward.base_kinds import BaseStepWiseReward
 from rm_gallery.core.reward.turn_rewards import TurnRewards
 from rm_gallery.core.reward.turns import differences
 from rm_gallery.core.utils.errors import ConfigError
@@ -80,7 +80,7 @@ class EpisodeRewards(TrainerReward):
         if isinstance(steps, BaseStepWiseReward):
             self.step_scorer = RowScorer(steps.for_newest_turn(), **self._scoring)
             self.step_scorer.look_twice()
-        self.hears = isinstance(steps, EachTurn) and steps.hears
+        self.hears = steps is not None and steps.kind.hears
         if outcome is not None and outcome.kind != "stepwise":
             self.outcome_scorer = self.scorer
             if self.turns is not None:

@@ -21,7 +21,7 @@ from pydantic import Field
 from rm_gallery.core.data.conversation import split_turns
 from rm_gallery.core.data.load.padding import fields_in
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.kinds import BasePointWiseReward
+from rm_gallery.core.reward.base_kinds import BasePointWiseReward
 from rm_gallery.core.reward.outputs import METRICS
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, ScoreError, Unscored

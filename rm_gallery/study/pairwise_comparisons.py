@@ -84,15 +84,11 @@ class Questionnaire:
             of, unique_id=of.sample_id, output=[_fresh(output) for output in outputs]
         )
         name = f"{of.sample_id[:80]}/{sample.sample_key.rpartition(':')[2][:20]}"
-        order = getattr(self.reward, "order", None)
+        kind, n = self.reward.kind, len(outputs)
         for number in range(TRIES):
             sample = copy_with(sample, unique_id=f"{name}/{number}")
-            salt = "0,1" if self.reward.kind == "pairwise" else ""
-            if (
-                order is None
-                or len(outputs) < 2
-                or order(sample, len(outputs), salt) == [*range(len(outputs))]
-            ):
+            salt = "0,1" if kind == "pairwise" else ""
+            if n < 2 or kind.order(self.reward, sample, n, salt) == [*range(n)]:
                 break
         self.questions.setdefault(sample.unique_id, sample)
         return sample.unique_id
@@ -117,7 +113,10 @@ class Questionnaire:
         """Judgements the questions take: one model call each where a model judges and no reply is
         in the cache.
         """
-        judgements = sum(len(self.reward.jobs(question)) for question in self.questions.values())
+        judgements = sum(
+            len(self.reward.kind.jobs(self.reward, question))
+            for question in self.questions.values()
+        )
         return self.reward.asked_times * judgements
 
     # -- outcomes ----------------------------------------------------------------------------------

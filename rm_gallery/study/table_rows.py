@@ -263,7 +263,9 @@ class TableSamples(MadeWhenAsked[TableSample]):
 
     def judgements(self, reward: BaseReward) -> int:
         """How many judgements a reward makes of the rows."""
-        return self._over_rows(lambda sample: len(reward.jobs(sample)) * reward.asked_times)
+        return self._over_rows(
+            lambda sample: len(reward.kind.jobs(reward, sample)) * reward.asked_times
+        )
 
     def _calls(self, reward: BaseReward, judgements: int) -> str:
         """How many calls of which models the judgements are, in words."""

@@ -335,7 +335,9 @@ class WinRateTask(TableTask):
         sequence, total = self.until.sequence, len(self.questions.sheet)
         saved = total - report.n if self.until.decided else 0
         each = self.questions.judgements(reward)
-        most = max(len(reward.jobs(sample)) * reward.asked_times for sample in self.questions)
+        most = max(
+            len(reward.kind.jobs(reward, sample)) * reward.asked_times for sample in self.questions
+        )
         sequential = {
             "decided": self.until.decided,
             "n_sequence": sequence.n,

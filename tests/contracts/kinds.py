@@ -40,16 +40,12 @@ from rm_gallery import (
 )
 from rm_gallery.core.graders.base import GraderMode
 from rm_gallery.core.reward.function import (
-    AsyncFunctionGroupReward,
-    AsyncFunctionReward,
-    AsyncFunctionStepReward,
     FunctionGroupReward,
     FunctionReward,
     FunctionStepReward,
 )
-from rm_gallery.core.reward.rule import GroupRule, TurnRule
 from rm_gallery.core.utils.errors import Cause
-from rm_gallery.envs.environment import AsyncEnvironmentReward, EnvironmentReward
+from rm_gallery.envs.environment import EnvironmentReward
 from tests.reward import rewards as small
 from tests.reward.rewards import ranked, scored
 from tests.support.rules import rule_class
@@ -294,25 +290,25 @@ KINDS: dict[str, Kind] = {
     ),
     "judged-stepwise": Kind(lambda: StepJudge(llm=judge(), repair_attempts=0), (BaseStepWiseReward,), JUDGE),
     "function": Kind(lambda: FunctionReward(function=reward_function(**UNIT)(function)), (FunctionReward,)),
-    "function-async": Kind(lambda: AsyncFunctionReward(function=reward_function(**UNIT)(async_function)), (AsyncFunctionReward,)),
+    "function-async": Kind(lambda: FunctionReward(function=reward_function(**UNIT)(async_function)), (FunctionReward,)),
     "batch-function": Kind(
         lambda: FunctionGroupReward(function=reward_function(mode="batch", **UNIT)(batch_function)), (FunctionGroupReward,), LISTS
     ),
     "batch-function-async": Kind(
-        lambda: AsyncFunctionGroupReward(function=reward_function(mode="batch", **UNIT)(async_batch_function)),
-        (AsyncFunctionGroupReward,), LISTS,
+        lambda: FunctionGroupReward(function=reward_function(mode="batch", **UNIT)(async_batch_function)),
+        (FunctionGroupReward,), LISTS,
     ),
     "step-function": Kind(
         lambda: FunctionStepReward(function=reward_function(mode="stepwise", **UNIT)(function)), (FunctionStepReward,)
     ),
     "step-function-async": Kind(
-        lambda: AsyncFunctionStepReward(function=reward_function(mode="stepwise", **UNIT)(async_function)),
-        (AsyncFunctionStepReward,),
+        lambda: FunctionStepReward(function=reward_function(mode="stepwise", **UNIT)(async_function)),
+        (FunctionStepReward,),
     ),
-    "step-rule": Kind(StepRules, (TurnRule,)),
-    "batch-rule": Kind(BatchRules, (GroupRule,), LISTS),
+    "step-rule": Kind(StepRules, (BaseStepWiseReward,)),
+    "batch-rule": Kind(BatchRules, (BaseListWiseReward,), LISTS),
     "environment": Kind(lambda: environment_reward(Env()), (EnvironmentReward,), never=ANY_SIZE),
-    "environment-async": Kind(lambda: environment_reward(AsyncEnv()), (AsyncEnvironmentReward,), never=ANY_SIZE),
+    "environment-async": Kind(lambda: environment_reward(AsyncEnv()), (EnvironmentReward,), never=ANY_SIZE),
     "environment-group": Kind(lambda: environment_reward(GroupEnv()), (EnvironmentReward,), LISTS, ANY_SIZE),
     "weighted-sum": Kind(lambda: WeightedSum({"a": Point(), "b": AsyncPoint()}), (WeightedSum,)),
     "weighted-sum-of-lists": Kind(lambda: WeightedSum({"a": Ranks(), "b": Point()}), (WeightedSum,), LISTS),

@@ -418,9 +418,7 @@ OTHER_CLASSES = {
     "BaseTrajectoryRubricReward": "as above",
     "RuleReward": "the base of rules, which are pointwise",
     "KillableRule": "as above, in a process that can be killed",
-    "EachTurn": "the base of rules and functions that score each turn",
     "AbstractGrader": "the base of graders",
-    "EachOutput": "what rewards share that say of every output what came of it",
     "RowReward": "graders over rows of named fields; their doors are asked as doors of graders",
     "AwaitingRowReward": "as RowReward, where a grader waits for a model",
 }

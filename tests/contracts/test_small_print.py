@@ -293,9 +293,12 @@ def test_the_range_of_a_mean_holds_what_turns_get_that_the_outcome_is_not_credit
 
 
 def test_what_befalls_a_whole_sample_is_said_of_each_of_its_steps() -> None:
-    class Planless(BaseStepWiseReward):
-        def jobs(self, sample: DataSample) -> list[Any]:
+    class NoPlan(type(BaseStepWiseReward.kind)):  # type: ignore[misc]
+        def jobs(self, reward: Any, sample: DataSample) -> list[Any]:
             raise KeyError("plan")
+
+    class Planless(BaseStepWiseReward):
+        kind = NoPlan("stepwise")
 
         def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[float]:
             return Score(1.0)

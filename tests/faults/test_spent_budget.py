@@ -159,18 +159,22 @@ MANY: dict[str, Callable[..., list[DataSample]]] = {
 KINDS = (PointJudge, ListJudge, PairJudge, StepJudge)
 
 
-def counted(kind: type[BaseReward]) -> tuple[BaseReward, Counter[str]]:
+def counted(base: type[BaseReward]) -> tuple[BaseReward, Counter[str]]:
     """A judge of this kind, and how often it plans, judges and merges."""
     seen: Counter[str] = Counter()
 
-    class Counting(kind):  # type: ignore[misc,valid-type]
-        def jobs(self, sample: DataSample) -> Any:
+    class CountingKind(type(base.kind)):  # type: ignore[misc]
+        def jobs(self, *given: Any) -> Any:
             seen["plan"] += 1
-            return super().jobs(sample)
+            return super().jobs(*given)
 
-        def merge(self, *args: Any) -> Any:
+        def merge(self, *given: Any) -> Any:
             seen["merge"] += 1
-            return super().merge(*args)
+            return super().merge(*given)
+
+    class Counting(base):  # type: ignore[misc,valid-type]
+        kind = CountingKind(str(base.kind))
+        kind.__dict__ |= vars(base.kind)
 
         def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
             seen["judge"] += 1

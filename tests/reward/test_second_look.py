@@ -15,6 +15,7 @@ import pytest
 
 from rm_gallery import (
     BasePointWiseReward,
+    BaseReward,
     DataSample,
     FakeLLM,
     FunctionGrader,
@@ -39,7 +40,7 @@ from tests.support.samples import make_sample, through
 def blamed_at(made: Any, text: str, **options: Any) -> tuple[float | None, Cause | None]:
     """Score and cause of an answer that is looked at twice, by a reward or a grader."""
     options = {"blame": "probe", "cache": False, **options}
-    if isinstance(made, BasePointWiseReward):
+    if isinstance(made, BaseReward):
         said = made.evaluate(make_sample(text), **options).output[0].answer.reward
         return said.score, said.issues[0].cause if said.issues else None
     graded = made.evaluate({"query": "q", "response": text}, options=RunOptions(**options))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from rm_gallery.core.reward.kinds import PerOutputReward
+from rm_gallery.core.reward.base_kinds import PerOutputReward
 from rm_gallery.core.score import Bounds, Score, out_of_range
 from rm_gallery.core.utils.errors import Cause, ConfigError
 from rm_gallery.core.utils.identity import is_users

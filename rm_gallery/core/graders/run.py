@@ -35,6 +35,7 @@ from rm_gallery.core.reward.blame import REMEMBERED
 from rm_gallery.core.reward.founding import write_score
 from rm_gallery.core.reward.job import Job
 from rm_gallery.core.reward.judges import asks_a_model
+from rm_gallery.core.reward.kinds import Kind
 from rm_gallery.core.reward.outputs import RewardFolder, may_be_the_answers_doing, said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import RewardBatch, look_again, run_one
@@ -174,13 +175,42 @@ class GraderFailed(ConfigError):
     """A row has no result and its grader was to raise."""
 
 
+class _Rows(Kind):
+    """Graders over a row: each of them has a job."""
+
+    def jobs(self, reward: Any, sample: Any) -> list[Job]:
+        """A job per grader that has no result yet."""
+        jobs = []
+        for name, fields in reward.shown(sample).items():
+            if sample.output:
+                fields = {**fields, ANSWER: sample.output[0].answer.text}
+            if name not in sample.results:
+                job = copy_with(sample, fields=fields, grader=name, shown=None)
+                jobs.append(Job(job, name, sample))
+        return jobs
+
+    def merge(
+        self, reward: Any, sample: Any, jobs: list[Job], outcomes: list[Score[Any]]
+    ) -> list[Score[Any]]:
+        """Note in the row what came of each grader's job; the score of its answer, if it has one."""
+        made = dict(sample.results)
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            made[job.place] = _result(reward.plans[job.place].grader, outcome)
+        sample.__dict__["results"] = {name: made[name] for name in reward.plans}
+        return list(map(_said_of_answer, sample.results.values())) if sample.output else []
+
+    def read(self, reward: Any, returned: Any, sample: Any) -> Any:
+        """A grader's result, as it is."""
+        return returned
+
+
 class RowReward(BaseReward):
     """Graders over rows as one reward: a job per grader, and each row keeps their results.
 
     Nothing is awaited; `AwaitingRowReward` is for the others.
     """
 
-    kind: ClassVar[str] = "pointwise"
+    kind: ClassVar[Kind] = _Rows("pointwise")
     plans: Any
     """By name, `GraderPlan`s."""
 
@@ -207,17 +237,6 @@ class RowReward(BaseReward):
             row.__dict__["shown"] = shown
         return shown
 
-    def jobs(self, sample: Any) -> list[Job]:
-        """A job per grader that has no result yet."""
-        jobs = []
-        for name, fields in self.shown(sample).items():
-            if sample.output:
-                fields = {**fields, ANSWER: sample.output[0].answer.text}
-            if name not in sample.results:
-                job = copy_with(sample, fields=fields, grader=name, shown=None)
-                jobs.append(Job(job, name, sample))
-        return jobs
-
     def _evaluate(self, sample: Any) -> Any:
         return self._begun(sample, _graded)
 
@@ -228,14 +247,6 @@ class RowReward(BaseReward):
         if isinstance(sample.fields, Exception):
             raise sample.fields
         return grade(grader, sample.fields)
-
-    def merge(self, sample: Any, jobs: list[Job], outcomes: list[Score[Any]]) -> list[Score[Any]]:
-        """Note in the row what came of each grader's job; the score of its answer, if it has one."""
-        made = dict(sample.results)
-        for job, outcome in zip(jobs, outcomes, strict=True):
-            made[job.place] = _result(self.plans[job.place].grader, outcome)
-        sample.__dict__["results"] = {name: made[name] for name in self.plans}
-        return list(map(_said_of_answer, sample.results.values())) if sample.output else []
 
     def answer_in(self, row: TableRow, name: str) -> TableRow | None:
         """What one grader was shown of a row and said of it, as a sample of one answer, so that
@@ -255,10 +266,6 @@ class RowReward(BaseReward):
         written = answer.output[0].answer.reward
         made: GraderResult | None = written.extra_data.get(self.key_in(written), {}).get(RESULT)
         return made or _result(self.plans[name].grader, said_of(self, answer.output[0]))
-
-    def _as_score(self, returned: Any, sample: Any) -> Any:
-        """A grader's result, as it is."""
-        return returned
 
     def settle(self, row: TableRow) -> TableRow:
         """The row with its results as they are handed on: for an error, what `on_error` says."""

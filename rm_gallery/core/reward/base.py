@@ -1,5 +1,12 @@
 """Door to everything a reward is built from."""
 
+from rm_gallery.core.reward.base_kinds import (
+    BaseListWiseReward,
+    BasePairWiseReward,
+    BasePointWiseReward,
+    BaseStepWiseReward,
+    BaseTrajectoryReward,
+)
 from rm_gallery.core.reward.judge import (
     BaseListWiseRubricReward,
     BaseLLMReward,
@@ -8,13 +15,6 @@ from rm_gallery.core.reward.judge import (
     BaseRubricReward,
     BaseStepWiseRubricReward,
     BaseTrajectoryRubricReward,
-)
-from rm_gallery.core.reward.kinds import (
-    BaseListWiseReward,
-    BasePairWiseReward,
-    BasePointWiseReward,
-    BaseStepWiseReward,
-    BaseTrajectoryReward,
 )
 from rm_gallery.core.reward.reward import BaseReward
 

@@ -34,7 +34,7 @@ from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import detached_options
 from rm_gallery.core.engine.repeat import in_round
 from rm_gallery.core.model.client import trouble_at
-from rm_gallery.core.reward.founding import write_score
+from rm_gallery.core.reward.founding import settled, write_score
 from rm_gallery.core.reward.job import AnyReward
 from rm_gallery.core.reward.judges import asks_a_model, models_of
 from rm_gallery.core.reward.outputs import (
@@ -386,7 +386,7 @@ class _Place(NamedTuple):
             f"{self.why.reason}"
         )
         lost = replace(self.why.without_value(why), cause="answer")
-        write_score(reward, self.written_to, reward.settled(lost))
+        write_score(reward, self.written_to, settled(reward, lost))
 
 
 def _until(output: DataOutput, turn: int) -> DataOutput:
@@ -427,12 +427,12 @@ def _others(batch: _Batch, place: _Place, scored: Sequence[int]) -> dict[int, Da
     The best, since an answer may break its judge just where it would lose.
     """
     outputs, reward = place.sample.output, batch.reward
-    if reward.trial_size is not None:
+    if reward.kind.trial_size is not None:
         sign = 1.0 if reward.higher_is_better else -1.0
         ranked = sorted(
             scored, key=lambda i: sign * (reward.score_of_output(outputs[i]) or 0.0), reverse=True
         )
-        return {i: outputs[i] for i in ranked[: reward.trial_size - 1]}
+        return {i: outputs[i] for i in ranked[: reward.kind.trial_size - 1]}
     text = _texts(reward, place)[0]
     return {
         i: output if i in scored else stand_in(text, place.sample, output)[1]
@@ -714,7 +714,7 @@ def _among(
 ) -> dict[int, DataOutput]:
     """Controls in the places of as many others as a trial takes; of none where there are none."""
     others = [i for i in range(len(place.sample.output)) if i != place.at]
-    chosen = others if reward.trial_size is None else others[: reward.trial_size - 1]
+    chosen = others if reward.kind.trial_size is None else others[: reward.kind.trial_size - 1]
     return {
         i: stand_in(control, place.sample, place.sample.output[i])[1]
         for i, control in zip(chosen, cycle(controls or ()), strict=False)
@@ -728,7 +728,7 @@ def _leave_one_out(
     without any other it cannot, as often as that is tried.
     """
     reward = batch.reward
-    if reward.trial_size is not None or len(places) < 3:
+    if reward.kind.trial_size is not None or len(places) < 3:
         return
     asked = []
     for place in places:

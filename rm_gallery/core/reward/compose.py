@@ -25,8 +25,9 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import current_deadline, current_run
 from rm_gallery.core.engine.repeat import current_repeat
+from rm_gallery.core.reward.base_kinds import PerOutputReward
 from rm_gallery.core.reward.judges import asks_a_model, lacking, resolved_judge
-from rm_gallery.core.reward.kinds import PerOutputReward
+from rm_gallery.core.reward.kinds import EACH_ALONE, EACH_IN_PAIRS, EACH_TOGETHER, Kind
 from rm_gallery.core.reward.outputs import METRICS, PARTS, inside, said_of
 from rm_gallery.core.reward.resolve import as_part
 from rm_gallery.core.reward.reward import BaseReward
@@ -87,13 +88,13 @@ class Composition(PerOutputReward):
     @property
     def compares(self) -> bool:
         """Whether one of the parts compares answers."""
-        return any(part.compares for part in self.parts().values())
+        return self.kind.compares
 
     @property
-    def trial_size(self) -> int | None:
-        """A pair where a part compares pairs: whole groups would cost it the square of their size."""
-        sizes = {part.trial_size for part in self.parts().values()}
-        return 2 if 2 in sizes else None if None in sizes else 1
+    def kind(self) -> Kind:  # type: ignore[override]  # it follows from the parts
+        """`listwise` where a part compares, tried in pairs where a part compares pairs."""
+        sizes = {part.kind.trial_size for part in self.parts().values()}
+        return EACH_IN_PAIRS if 2 in sizes else EACH_TOGETHER if None in sizes else EACH_ALONE
 
     @property
     def made_of_parts(self) -> bool:

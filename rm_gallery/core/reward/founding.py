@@ -84,6 +84,17 @@ def _of_details(returned: RewardResult) -> Score[Any]:
     return scored_by(details, returned.extra_data)
 
 
+def settled(reward: AnyReward, score: Score[Any]) -> Score[Any]:
+    """A score that was `checked`; the worst one where the answer itself made it impossible to judge:
+    no text gains by that.
+    """
+    worst = reward.worst_score if score.cause == "answer" and score.value is None else None
+    if worst is None:
+        return score
+    told = {**score.components, **score.extra, "caused_by": "answer", "reason": score.code}
+    return Score(worst, score.reason, extra=told)
+
+
 def is_plain(score: Score[Any]) -> bool:
     """Whether it is a float, or several, with a reason and nothing beside, as most are."""
     value, beside = score.value, score.details or score.components or score.extra
@@ -238,8 +249,9 @@ def issue_of(source: str, outcome: Score[Any]) -> RewardIssue:
 
 def write_scores(reward: AnyReward, sample: DataSample, scores: Sequence[Score[Any]]) -> None:
     """Write to each output what was said of it, or to its steps what was said of each."""
+    places = reward.kind.places
     for output, score in zip(sample.output, scores, strict=True):
-        for place, own in zip(reward.places(output), score.steps or (score,), strict=True):
+        for place, own in zip(places(output), score.steps or (score,), strict=True):
             write_score(reward, place, own)
 
 

@@ -29,6 +29,11 @@ from rm_gallery.core.data.conversation import (
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import current_run
+from rm_gallery.core.reward.base_kinds import (
+    BaseListWiseReward,
+    BasePointWiseReward,
+    BaseStepWiseReward,
+)
 from rm_gallery.core.reward.function_result import (
     EvaluateResult,
     MetricResult,
@@ -36,12 +41,7 @@ from rm_gallery.core.reward.function_result import (
     checked_result,
     score_of_evaluated,
 )
-from rm_gallery.core.reward.kinds import (
-    BaseListWiseReward,
-    BasePointWiseReward,
-    EachOutput,
-    EachTurn,
-)
+from rm_gallery.core.reward.kinds import EACH_TOGETHER, TURNWISE
 from rm_gallery.core.reward.python_files import load_module, origin_of
 from rm_gallery.core.reward.registry import class_for
 from rm_gallery.core.reward.reward import BaseReward
@@ -223,6 +223,19 @@ class _OfFunction(BaseReward):
             settings = {"name": function.name, **settings, "function": function}
         super().__init__(**settings)
 
+    def is_async(self) -> bool:
+        """Whether the function is: thousands of calls then wait at once on the library's event
+        loop.
+        """
+        return bool(self.function.is_async)
+
+    def describe(self) -> dict[str, Any]:
+        """As of every reward; an async function's class has the name that run folders know."""
+        identity = super().describe()
+        if self.is_async():
+            identity["class"] = identity["class"].replace("Function", "AsyncFunction")
+        return identity
+
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
         """Call the function with what is known about the sample, by the names that it uses."""
         rollouts = [messages_of(sample, output) for output in sample.output]
@@ -272,33 +285,15 @@ class FunctionReward(_OfFunction, BasePointWiseReward):
     """
 
 
-class FunctionStepReward(_OfFunction, EachTurn):
+class FunctionStepReward(_OfFunction, BaseStepWiseReward):
     """A reward function of mode `stepwise` as a reward: it is handed the conversation up to each
     turn, and what tools and others said to that.
     """
 
-
-class AsyncFunctionStepReward(FunctionStepReward):
-    """An async reward function of mode `stepwise` as a reward."""
-
-    @classmethod
-    def is_async(cls) -> bool:
-        """True."""
-        return True
+    kind = TURNWISE
 
 
-class AsyncFunctionReward(FunctionReward):
-    """An async reward function as a reward; thousands of calls wait at once on the library's event
-    loop.
-    """
-
-    @classmethod
-    def is_async(cls) -> bool:
-        """True."""
-        return True
-
-
-class FunctionGroupReward(_OfFunction, EachOutput, BaseListWiseReward):
+class FunctionGroupReward(_OfFunction, BaseListWiseReward):
     """A reward function of mode `batch` as a reward: all answers of a sample are handed to it in
     one call.
 
@@ -306,22 +301,14 @@ class FunctionGroupReward(_OfFunction, EachOutput, BaseListWiseReward):
     the score.
     """
 
-
-class AsyncFunctionGroupReward(FunctionGroupReward):
-    """An async reward function of mode `batch` as a reward."""
-
-    @classmethod
-    def is_async(cls) -> bool:
-        """True."""
-        return True
+    kind = EACH_TOGETHER
 
 
-_KINDS: Mapping[Mode, tuple[type[_OfFunction], type[_OfFunction]]] = {
-    "pointwise": (FunctionReward, AsyncFunctionReward),
-    "stepwise": (FunctionStepReward, AsyncFunctionStepReward),
-    "batch": (FunctionGroupReward, AsyncFunctionGroupReward),
+_KINDS: Mapping[Mode, type[_OfFunction]] = {
+    "pointwise": FunctionReward,
+    "stepwise": FunctionStepReward,
+    "batch": FunctionGroupReward,
 }
-"""By mode, the rewards of plain and of async functions."""
 
 
 def class_of_built(reward: BaseReward) -> type[BaseReward]:
@@ -501,8 +488,7 @@ class RewardFunction(Generic[R]):
 
     @property
     def _kind(self) -> type[_OfFunction]:
-        plain, waits = _KINDS[self.mode]
-        return waits if self.is_async else plain
+        return _KINDS[self.mode]
 
     def reward(self, **settings: Any) -> BaseReward:
         """The function as a reward: fields of the reward (`name`, `max_workers`, `deadline`, of a

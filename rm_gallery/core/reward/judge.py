@@ -23,16 +23,16 @@ from rm_gallery.core.engine.engine import awaitable
 from rm_gallery.core.model.base import BaseLLM, as_messages
 from rm_gallery.core.model.message import ChatResponse
 from rm_gallery.core.reward.asking import ask, parsed, told_of, unreadable, voted
-from rm_gallery.core.reward.channel import Channel
-from rm_gallery.core.reward.founding import score_of_result
-from rm_gallery.core.reward.job import PICTURES, Touches
-from rm_gallery.core.reward.kinds import (
+from rm_gallery.core.reward.base_kinds import (
     BaseListWiseReward,
     BasePairWiseReward,
     BasePointWiseReward,
     BaseStepWiseReward,
     BaseTrajectoryReward,
 )
+from rm_gallery.core.reward.channel import Channel
+from rm_gallery.core.reward.founding import score_of_result
+from rm_gallery.core.reward.job import PICTURES, Touches
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.template import (
     BasePromptTemplate,
@@ -152,7 +152,7 @@ class BaseLLMReward(BaseReward):
         """The very prompt a sample would be judged with, without calling the model; the first one
         where there are several.
         """
-        jobs = self.jobs(sample)
+        jobs = self.kind.jobs(self, sample)
         if not jobs:
             raise Unscored(
                 f"{self.name} would not call the judge for this sample.", reason="no_jobs"
@@ -182,7 +182,7 @@ class BaseLLMReward(BaseReward):
         """The prompt with the sample's images behind what the user says last, each led in by its
         mark.
         """
-        seen = self.view(sample).parts
+        seen = self.kind.view(sample).parts
         if seen is not None and seen.unseen:
             raise self._unseen(
                 f"a judge is shown texts and images with a URL, and this sample holds "
@@ -227,7 +227,7 @@ class BaseLLMReward(BaseReward):
         if self.asked_times == 1:
             return await self._vote(sample, **kwargs)
         votes = await voted(lambda: self._vote(sample, **kwargs), self.asked_times)
-        return _mean(self.name, [self._as_score(vote, sample) for vote in votes])
+        return _mean(self.name, [self.kind.read(self, vote, sample) for vote in votes])
 
     async def _vote(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         """Ask, read, and ask again where the reply cannot be read, `repair_attempts` times. Hooks
@@ -393,7 +393,7 @@ class BaseRubricReward(BaseLLMReward):
         """Task, rubrics and what the kind shows: whole answers, or one step with what came before
         it.
         """
-        view = self.view(sample)
+        view = self.kind.view(sample)
         reference = sample.reference() if self.show_reference else None
         shown: dict[str, Any] = {"answers": view.answers}
         if view.step is not None:

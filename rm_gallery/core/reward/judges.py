@@ -102,7 +102,7 @@ def most_calls(reward: AnyReward, sample: DataSample) -> int:
     if reward.made_of_parts:
         return times * sum(most_calls(part, sample) for part in reward.parts().values())
     models = max(1, len(models_of(reward))) if asks_a_model(reward) else 0
-    return len(reward.jobs(sample)) * times * models
+    return len(reward.kind.jobs(reward, sample)) * times * models
 
 
 def lacking(value: Any) -> list[str]:

@@ -1,4 +1,10 @@
-"""The kinds: how a sample becomes jobs, and how their results come back to its outputs."""
+"""The kinds: how a sample becomes jobs, and how their scores come back to its outputs.
+
+A kind is a value that a class of rewards has as `kind`; it equals its name.
+
+>>> POINTWISE == "pointwise", LISTWISE.compares
+(True, True)
+"""
 
 from __future__ import annotations
 
@@ -7,60 +13,126 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import combinations
 from textwrap import indent
-from typing import Any, ClassVar, Literal, TypeVar
-
-from pydantic import Field
+from typing import Any
 
 from rm_gallery.core.data.conversation import at_turn, turns_after
-from rm_gallery.core.data.schema import (
-    DataOutput,
-    DataSample,
-    Step,
-)
-from rm_gallery.core.reward.founding import checked
-from rm_gallery.core.reward.job import Job
-from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.reward.founding import checked, score_of_result, settled
+from rm_gallery.core.reward.job import AnyReward, Job
 from rm_gallery.core.reward.turns import total_of
-from rm_gallery.core.reward.view import View, shown_text, step_title, turns_text, view_of, withheld
-from rm_gallery.core.score import Bounds, Score, deciding, scored_by, unscored
+from rm_gallery.core.reward.view import (
+    View,
+    shown_text,
+    step_title,
+    turns_text,
+    view_of,
+    whole_answers,
+    withheld,
+)
+from rm_gallery.core.score import Score, deciding, scored_by, unscored
 from rm_gallery.core.utils.models import build, copy_with
 from rm_gallery.core.utils.prompt import seeded_order
 
-S = TypeVar("S", bound="BaseStepWiseReward")
-_NEWEST_ONLY = "(newest turn only)"
 UNFINISHED = frozenset(("stopped", "budget"))
 """Reasons of judgements that the same run makes when it is continued."""
+Scores = list[Score[Any]]
 
 
-class BasePointWiseReward(BaseReward):
-    """Scores each output by itself: one job per output, whose `_evaluate` sees a sample with just
-    that output.
+class Kind(str):
+    """What a kind does with a sample, whatever judges it.
+
+    Args:
+        name: what it equals and is shown as.
+        each: whether `_evaluate` returns a `Score` for each output of its job's sample, else one
+            for the job, which holds several numbers where outputs are compared.
+        compares: whether outputs are judged against one another, so that all answers to one prompt
+            belong into one sample.
+        trial_size: answers that have to be judged together to judge one: 1, 2 for pairs, None for
+            the whole group.
+        hears: whether a score may depend on what tools answered to the turn that is judged.
     """
 
-    kind: ClassVar[str] = "pointwise"
+    def __new__(
+        cls,
+        name: str,
+        *,
+        each: bool = False,
+        compares: bool = False,
+        trial_size: int | None = 1,
+        hears: bool = False,
+    ) -> Kind:
+        """Make the value."""
+        made = super().__new__(cls, name)
+        made.each, made.compares, made.trial_size, made.hears = each, compares, trial_size, hears
+        return made
 
-    def jobs(self, sample: DataSample) -> list[Job]:
+    each: bool
+    compares: bool
+    trial_size: int | None
+    hears: bool
+
+    def jobs(self, reward: AnyReward, sample: DataSample) -> list[Job]:
+        """The jobs that judge a sample."""
+        raise NotImplementedError
+
+    def merge(
+        self, reward: AnyReward, sample: DataSample, jobs: list[Job], outcomes: Scores
+    ) -> Scores:
+        """What the outcomes of the jobs come to for each output."""
+        raise NotImplementedError
+
+    def read(self, reward: AnyReward, returned: Any, sample: DataSample) -> Any:
+        """What `_evaluate` returned for a job, as a score, or as one for each output."""
+        if self.each:
+            return [checked(reward, score) for score in returned]
+        return checked(reward, score_of_result(returned))
+
+    def order(self, reward: AnyReward, sample: DataSample, n: int, salt: str = "") -> list[int]:
+        """The order in which a job shows `n` outputs; as they are given, for most."""
+        return list(range(n))
+
+    def view(self, sample: DataSample) -> View:
+        """What a judge sees of a job's sample."""
+        return whole_answers(sample)
+
+    def places(self, output: DataOutput) -> Sequence[Step]:
+        """Where scores of an output are written."""
+        return [output.answer]
+
+    def whole(self, reward: AnyReward, scores: Sequence[Score[Any]]) -> Score[Any]:
+        """What is said of an output at whose places these scores are."""
+        return scores[0]
+
+    def everywhere(self, reward: AnyReward, sample: DataSample, score: Score[Any]) -> Scores:
+        """The same said at each place of each output."""
+        return [self.whole(reward, [score] * len(self.places(out))) for out in sample.output]
+
+
+class Pointwise(Kind):
+    """Each output by itself: a job's sample holds just that one."""
+
+    def jobs(self, reward: AnyReward, sample: DataSample) -> list[Job]:
         """One job per output; with a single output the job's sample is the sample itself."""
-        outputs = [withheld(o) for o in sample.output] if self.judged else sample.output
-        if len(outputs) == 1 and not self.judged:
+        outputs = [withheld(o) for o in sample.output] if reward.judged else sample.output
+        if len(outputs) == 1 and not reward.judged:
             return [Job(sample, 0, sample)]
         return [
             Job(copy_with(sample, output=[output]), i, sample) for i, output in enumerate(outputs)
         ]
 
     def merge(
-        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]
-    ) -> list[Score[Any]]:
+        self, reward: AnyReward, sample: DataSample, jobs: list[Job], outcomes: Scores
+    ) -> Scores:
         """Each outcome is that of its own output."""
-        return list(map(self.settled, outcomes))
+        if self.each:
+            outcomes = [one if one.value is None else _only(one.value) for one in outcomes]
+        return [settled(reward, outcome) for outcome in outcomes]
 
 
-class BaseTrajectoryReward(BasePointWiseReward):
-    """Scores each trajectory by itself: one job per output, like a pointwise reward, and a judge sees
-    all turns of it: those of the policy with the tools they call, of tools, users and environments.
+class Trajectory(Pointwise):
+    """Each output by itself, and a judge sees all turns of it: those of the policy with the tools
+    they call, of tools, users and environments.
     """
-
-    kind: ClassVar[str] = "trajectory"
 
     def view(self, sample: DataSample) -> View:
         """The query, its context, and the turns of each output, each below its speaker."""
@@ -72,79 +144,37 @@ class BaseTrajectoryReward(BasePointWiseReward):
         return view._replace(answers=answers)
 
 
-class EachOutput(BaseReward):
-    """What rewards share whose `_evaluate` returns a `Score` for each output of its job's sample."""
+class Stepwise(Kind):
+    """Each step of each output, with that output's steps up to this one."""
 
-    def _as_score(self, returned: Any, sample: DataSample) -> Any:
-        """A score for each output."""
-        return [checked(self, score) for score in returned]
+    newest_only = False
+
+    def newest(self) -> Stepwise:
+        """The same for the last turn of each output alone."""
+        made = type(self)(self)
+        made.__dict__ |= {**self.__dict__, "newest_only": True}
+        return made
+
+    def jobs(self, reward: AnyReward, sample: DataSample) -> list[Job]:
+        """One job per turn of the policy; `sample.output[0].steps[-1]` is the one to judge."""
+        jobs = []
+        for i, output in enumerate(sample.output):
+            shown = withheld(output) if reward.judged else output
+            spoken = [*(shown.steps or ()), shown.answer]
+            places = list(enumerate(output.turn_places))
+            for j, place in places[-1:] if self.newest_only else places:
+                part = build(DataOutput, {"answer": shown.answer, "steps": spoken[: place + 1]})
+                jobs.append(Job(copy_with(sample, output=[part]), (i, j), sample))
+        return jobs
 
     def merge(
-        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]
-    ) -> list[Score[Any]]:
-        """Each output gets what was said of it; of several together nobody can tell whose doing it
-        is that there is no score.
-        """
-        scores = list[Score[Any]]()
+        self, reward: AnyReward, sample: DataSample, jobs: list[Job], outcomes: Scores
+    ) -> Scores:
+        """Each outcome is that of its own step."""
+        steps: list[Scores] = [[] for _ in sample.output]
         for job, outcome in zip(jobs, outcomes, strict=True):
-            n = 1 if isinstance(job.place, int) else len(sample.output)
-            if outcome.value is None:
-                scores += [outcome.without_value()] * n if n > 1 else [self.settled(outcome)]
-            else:
-                scores += [
-                    self.settled(one) for _, one in zip(range(n), outcome.value, strict=True)
-                ]
-        return scores
-
-
-class PerOutputReward(EachOutput, BasePointWiseReward):
-    """Says of every output by itself what came of it: `_evaluate` returns a `Score` for each output
-    of its job's sample, whose `extra` is kept with it, whether or not there is a value.
-
-    A job is one output, or all of a sample where outputs are compared (`compares`): then one of
-    them may have a score while another has none.
-    """
-
-    @property
-    def compares(self) -> bool:
-        """Whether a sample's outputs have to be seen together."""
-        return False
-
-    @property
-    def kind(self) -> str:  # type: ignore[override]  # it depends on what the reward is made of
-        """`listwise` where outputs are compared, else `pointwise`."""
-        return "listwise" if self.compares else "pointwise"
-
-    def jobs(self, sample: DataSample) -> list[Job]:
-        """One job per output; one for the whole sample where outputs are compared."""
-        if not self.compares:
-            return super().jobs(sample)
-        return [Job(sample, None, sample)] if sample.output else []
-
-
-class BaseStepWiseReward(BaseReward):
-    """Scores each step of each output: one job per step, whose `_evaluate` sees that output's steps
-    up to this one.
-
-    The steps are `DataOutput.turns`: of a trajectory the policy's own turns, the last of which is
-    the answer, with what tools, users and environments said among the steps before; an answer
-    without steps is the one step there is.
-    """
-
-    kind: ClassVar[str] = "stepwise"
-
-    step_score: Literal["mean", "min", "last", "product"] = "mean"
-    """How the scores of an output's steps become the one it is ranked by, in `best_of_n` and
-    reports.
-    """
-
-    def for_newest_turn(self: S) -> S:
-        """A copy that judges only the last turn of each output: for environments that pay each turn
-        when it is taken, which would else judge the turns before it again and again.
-        """
-        copied: S = self.model_copy()
-        copied.__dict__[_NEWEST_ONLY] = True
-        return copied
+            steps[job.place[0]].append(settled(reward, outcome))
+        return [self.whole(reward, each) for each in steps]
 
     def view(self, sample: DataSample) -> View:
         """The query, its context, the steps before, and the step to judge; neither later steps nor
@@ -160,118 +190,85 @@ class BaseStepWiseReward(BaseReward):
             previous="\n\n".join(before), step=shown_text(steps[-1], view.parts) if steps else ""
         )
 
-    def score_of_output(self, output: DataOutput) -> float | None:
-        """One number from the scores of all steps, by `step_score`; None when a step has none."""
-        return total_of(
-            [self.score_of(turn.reward) for turn in self.places(output)], self.step_score
-        )
-
-    def jobs(self, sample: DataSample) -> list[Job]:
-        """One job per turn of the policy; `sample.output[0].steps[-1]` is the one to judge."""
-        jobs = []
-        for i, output in enumerate(sample.output):
-            shown = withheld(output) if self.judged else output
-            spoken = [*(shown.steps or ()), shown.answer]
-            places = list(enumerate(output.turn_places))
-            for j, place in places[-1:] if _NEWEST_ONLY in self.__dict__ else places:
-                part = build(DataOutput, {"answer": shown.answer, "steps": spoken[: place + 1]})
-                jobs.append(Job(copy_with(sample, output=[part]), (i, j), sample))
-        return jobs
-
-    def merge(
-        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]
-    ) -> list[Score[Any]]:
-        """Each outcome is that of its own step."""
-        steps: list[list[Score[Any]]] = [[] for _ in sample.output]
-        for job, outcome in zip(jobs, outcomes, strict=True):
-            steps[job.place[0]].append(self.settled(outcome))
-        return list(map(self.of_places, steps))
-
     def places(self, output: DataOutput) -> Sequence[Step]:
         """Its turns, or the newest one."""
-        return output.turns[-1:] if _NEWEST_ONLY in self.__dict__ else output.turns
+        return output.turns[-1:] if self.newest_only else output.turns
 
-    def of_places(self, scores: Sequence[Score[Any]]) -> Score[Any]:
+    def whole(self, reward: AnyReward, scores: Sequence[Score[Any]]) -> Score[Any]:
         """The scores of its steps as one, by `step_score`."""
-        total = total_of([score.value for score in scores], self.step_score)
+        total = total_of([score.value for score in scores], reward.step_score)
         missing = [score for score in scores if score.value is None]
-        whole = Score(total) if total is not None else deciding(missing).without_value()
-        return replace(whole, steps=tuple(scores))
+        made = Score(total) if total is not None else deciding(missing).without_value()
+        return replace(made, steps=tuple(scores))
 
 
-class EachTurn(BaseStepWiseReward):
-    """Scores each turn by what there was when it had been heard: a job's sample holds the turn as
-    its answer, and what tools and others said to it behind that.
+class Turnwise(Stepwise):
+    """Each turn by what there was when it had been heard: a job's sample holds the turn as its
+    answer, and what tools and others said to it behind that.
     """
 
-    hears: ClassVar[bool] = True
-    """Whether a score may depend on what tools answered to the turn."""
-
-    def jobs(self, sample: DataSample) -> list[Job]:
+    def jobs(self, reward: AnyReward, sample: DataSample) -> list[Job]:
         """One job per turn."""
         made = []
-        for job in super().jobs(sample):
+        for job in super().jobs(reward, sample):
             i, j = job.place
             shown = copy_with(sample, output=[at_turn(sample.output[i], j)])
             made.append(job._replace(sample=shown))
         return made
 
 
-class _ComparingReward(BaseReward):
-    """What listwise and pairwise judging share: a seeded order and writing one number per output."""
+class Comparing(Kind):
+    """Outputs beside one another, in a seeded order where a model judges."""
 
-    seed: int = 0
-    """Decides, with the sample's id, the order in which a judge sees the candidates."""
-
-    def order(self, sample: DataSample, n: int, salt: str = "") -> list[int]:
+    def order(self, reward: AnyReward, sample: DataSample, n: int, salt: str = "") -> list[int]:
         """The permutation of `n` candidates a judge sees, from (sample id, seed) alone; the given
         order for rules.
         """
-        return (
-            seeded_order(n, f"{self.seed}\x1f{sample.sample_id}\x1f{salt}")
-            if self.judged
-            else list(range(n))
-        )
+        if not reward.judged:
+            return super().order(reward, sample, n)
+        return seeded_order(n, f"{reward.seed}\x1f{sample.sample_id}\x1f{salt}")
 
-    def arranged(self, sample: DataSample, order: list[int]) -> DataSample:
-        """The sample with its outputs in this order, labels withheld when a model judges."""
+    @staticmethod
+    def arranged(reward: AnyReward, sample: DataSample, order: list[int]) -> Job:
+        """The job of these outputs in this order, labels withheld where a model judges."""
         outputs = [sample.output[i] for i in order]
-        return copy_with(sample, output=[withheld(o) for o in outputs] if self.judged else outputs)
+        if reward.judged:
+            outputs = [withheld(output) for output in outputs]
+        return Job(copy_with(sample, output=outputs), order, sample)
 
-    def _too_few(self, sample: DataSample) -> list[Score[Any]]:
+    def too_few(self, reward: AnyReward, sample: DataSample) -> Scores:
+        """Why there is nothing to compare."""
         message = "One output alone cannot be compared; use the pointwise reward of the same name."
-        return self.everywhere(sample, unscored("single_output", message, "data"))
+        return self.everywhere(reward, sample, unscored("single_output", message, "data"))
 
 
-class BaseListWiseReward(_ComparingReward):
-    """Judges all outputs together: one job, whose result holds one number per output in the order
-    it saw them.
+class Listwise(Comparing):
+    """All outputs together: one job, whose result holds one number per output in the order it saw
+    them.
     """
 
-    kind: ClassVar[str] = "listwise"
-
-    def jobs(self, sample: DataSample) -> list[Job]:
+    def jobs(self, reward: AnyReward, sample: DataSample) -> list[Job]:
         """One job with every output; none for a sample with nothing to compare."""
-        if not sample.output or (self.judged and len(sample.output) == 1):
+        if not sample.output or (reward.judged and len(sample.output) == 1):
             return []
-        order = self.order(sample, len(sample.output))
-        return [Job(self.arranged(sample, order), order, sample)]
+        return [self.arranged(reward, sample, self.order(reward, sample, len(sample.output)))]
 
-    def _gives(self, sample: DataSample) -> tuple[int, Bounds]:
-        return len(sample.output), self.score_range
+    def read(self, reward: AnyReward, returned: Any, sample: DataSample) -> Any:
+        """A number for each output."""
+        return checked(reward, score_of_result(returned), len(sample.output))
 
     def merge(
-        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]
-    ) -> list[Score[Any]]:
+        self, reward: AnyReward, sample: DataSample, jobs: list[Job], outcomes: Scores
+    ) -> Scores:
         """The numbers go back to the outputs they were given for."""
         if not jobs:
-            return self._too_few(sample)
+            return self.too_few(reward, sample)
         order: list[int] = jobs[0].place
         score = outcomes[0]
         if score.value is None:
-            return self.everywhere(sample, score.without_value())
+            return self.everywhere(reward, sample, score.without_value())
         extra = {**score.components, **score.extra}
-        if self.judged:
+        if reward.judged:
             extra["order"] = order
         given = dict[int, Score[Any]]()
         for position, index in enumerate(order):
@@ -284,56 +281,64 @@ class BaseListWiseReward(_ComparingReward):
         return [given[index] for index in range(len(order))]
 
 
-class BasePairWiseReward(_ComparingReward):
-    """Judges every pair of outputs; an output's score is its share of pairs won, a draw counting
-    half.
+class Together(Kind):
+    """All outputs in one job, which says of each by itself what came of it: one of them may have a
+    score while another has none.
+    """
 
-    `_evaluate` sees a sample with two outputs and returns two numbers; the larger one wins. A judge
-    is asked in both orders by default, and a pair it decides differently in the two is a draw;
-    `extra_data` holds the share of such flips.
+    def jobs(self, reward: AnyReward, sample: DataSample) -> list[Job]:
+        """One for the whole sample."""
+        return [Job(sample, None, sample)] if sample.output else []
+
+    def merge(
+        self, reward: AnyReward, sample: DataSample, jobs: list[Job], outcomes: Scores
+    ) -> Scores:
+        """Each output gets what was said of it; of several together nobody can tell whose doing it
+        is that there is no score.
+        """
+        n = len(sample.output)
+        scores: Scores = []
+        for outcome in outcomes:
+            if outcome.value is None:
+                alone = n == 1
+                scores += [settled(reward, outcome) if alone else outcome.without_value()] * n
+            else:
+                both = zip(range(n), outcome.value, strict=True)
+                scores += [settled(reward, one) for _, one in both]
+        return scores
+
+
+class Pairwise(Comparing):
+    """Every pair of outputs; an output's score is its share of pairs won, a draw counting half.
 
     A pair counts that was judged in all its orders. Where some were not, outputs are scored by the
     others: those of which at least half were judged. The output whose comparisons fail is left out,
     and costs its rivals nothing.
     """
 
-    kind: ClassVar[str] = "pairwise"
-    score_range: Bounds = (0.0, 1.0)
-
-    both_orders: bool = Field(default=True)
-    """Whether a judge sees each pair in both orders; otherwise in one seeded order."""
-
-    @property
-    def trial_size(self) -> int:
-        """A pair."""
-        return 2
-
-    def jobs(self, sample: DataSample) -> list[Job]:
+    def jobs(self, reward: AnyReward, sample: DataSample) -> list[Job]:
         """One job per pair and order."""
-        if len(sample.output) < 2:
-            return []
         jobs = []
-        for i, j in combinations(range(len(sample.output)), 2):
-            first, second = (i, j) if self.order(sample, 2, f"{i},{j}") == [0, 1] else (j, i)
-            orders = (
-                [(first, second), (second, first)]
-                if self.judged and self.both_orders
-                else [(first, second)]
-            )
-            jobs += [Job(self.arranged(sample, list(order)), order, sample) for order in orders]
+        for pair in combinations(range(len(sample.output)), 2):
+            shown = self.order(reward, sample, 2, f"{pair[0]},{pair[1]}")
+            first = [pair[place] for place in shown]
+            both = reward.judged and reward.both_orders
+            for order in [first, first[::-1]] if both else [first]:
+                jobs.append(self.arranged(reward, sample, order))
         return jobs
 
-    def _gives(self, sample: DataSample) -> tuple[int, Bounds]:
-        return 2, (None, None)
+    def read(self, reward: AnyReward, returned: Any, sample: DataSample) -> Any:
+        """A number for each of the two; of any size, since the larger one wins."""
+        return checked(reward, score_of_result(returned), 2, (None, None))
 
     def merge(
-        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]
-    ) -> list[Score[Any]]:
+        self, reward: AnyReward, sample: DataSample, jobs: list[Job], outcomes: Scores
+    ) -> Scores:
         """Share of pairs won per output, of the pairs that were judged; an output of which less
         than half were has no score.
         """
         if not jobs:
-            return self._too_few(sample)
+            return self.too_few(reward, sample)
         margins: dict[tuple[int, int], list[float]] = {}
         orders: dict[str, list[list[int]]] = {}
         reasons: list[list[str]] = [[] for _ in sample.output]
@@ -343,10 +348,10 @@ class BasePairWiseReward(_ComparingReward):
             pair = (min(first, second), max(first, second))
             if score.value is None:
                 if score.code in UNFINISHED:  # to be judged when the run goes on
-                    return self.everywhere(sample, score.without_value())
+                    return self.everywhere(reward, sample, score.without_value())
                 lost.setdefault(pair, score)
                 continue
-            told = score.dimensions(self.name)
+            told = score.dimensions(reward.name)
             shown = [sum(detail.value[k] for detail in told) for k in (0, 1)]
             sign = 1.0 if first < second else -1.0
             orders.setdefault(f"{pair[0]},{pair[1]}", []).append([first, second])
@@ -361,7 +366,7 @@ class BasePairWiseReward(_ComparingReward):
             for p, seen in margins.items()
             if p not in lost and p[0] in kept and p[1] in kept
         }
-        shares = self._shares(len(sample.output), kept, judged, orders, reasons) if kept else {}
+        shares = _shares(reward, len(reasons), kept, judged, orders, reasons) if kept else {}
         return [
             shares[index]
             if index in shares
@@ -371,50 +376,38 @@ class BasePairWiseReward(_ComparingReward):
             for index in range(len(sample.output))
         ]
 
-    def aggregate(self, n: int, margins: dict[tuple[int, int], list[float]]) -> list[float]:
-        """One score per output, in the declared range, from what was seen of each pair; here the
-        share of pairs won.
 
-        `margins[i, j]`, i < j, holds one number per judgement, positive where output i was the
-        better one; up to half of an output's pairs may be absent. A pair whose judgements disagree
-        is a draw.
-        """
-        won, judged = [0.0] * n, [0] * n
-        for (i, j), seen in margins.items():
-            signs = set(map(_sign, seen))
-            verdict = signs.pop() if len(signs) == 1 else 0
-            won[i] += (1 + verdict) / 2
-            won[j] += (1 - verdict) / 2
-            judged[i] += 1
-            judged[j] += 1
-        return [share / count for share, count in zip(won, judged, strict=True)]
-
-    def _shares(
-        self,
-        n: int,
-        kept: list[int],
-        margins: dict[tuple[int, int], list[float]],
-        orders: dict[str, list[list[int]]],
-        reasons: list[list[str]],
-    ) -> dict[int, Score[Any]]:
-        places = {index: place for place, index in enumerate(kept)}
-        scores = self.aggregate(
-            len(kept), {(places[i], places[j]): seen for (i, j), seen in margins.items()}
-        )
-        flips = sum(len(set(map(_sign, seen))) > 1 for seen in margins.values())
-        pairs = {f"{i},{j}": seen for (i, j), seen in margins.items()}
-        extra: dict[str, Any] = {"pairs": pairs}
-        if self.judged:
-            extra |= {
-                "orders": {pair: orders[pair] for pair in pairs},
-                "flip_rate": flips / len(margins),
-            }
-        if len(margins) < math.comb(n, 2):
-            extra["judged_pairs"] = f"{len(margins)} of {math.comb(n, 2)}"
-        return {
-            index: checked(self, Score(score, "\n".join(reasons[index]), extra=extra))
-            for index, score in zip(kept, scores, strict=True)
+def _shares(
+    reward: AnyReward,
+    n: int,
+    kept: list[int],
+    margins: dict[tuple[int, int], list[float]],
+    orders: dict[str, list[list[int]]],
+    reasons: list[list[str]],
+) -> dict[int, Score[Any]]:
+    places = {index: place for place, index in enumerate(kept)}
+    scores = reward.aggregate(
+        len(kept), {(places[i], places[j]): seen for (i, j), seen in margins.items()}
+    )
+    flips = sum(len(set(map(sign, seen))) > 1 for seen in margins.values())
+    pairs = {f"{i},{j}": seen for (i, j), seen in margins.items()}
+    extra: dict[str, Any] = {"pairs": pairs}
+    if reward.judged:
+        extra |= {
+            "orders": {pair: orders[pair] for pair in pairs},
+            "flip_rate": flips / len(margins),
         }
+    if len(margins) < math.comb(n, 2):
+        extra["judged_pairs"] = f"{len(margins)} of {math.comb(n, 2)}"
+    return {
+        index: checked(reward, Score(score, "\n".join(reasons[index]), extra=extra))
+        for index, score in zip(kept, scores, strict=True)
+    }
+
+
+def _only(scores: Scores) -> Score[Any]:
+    [score] = scores
+    return score
 
 
 def _compared(n: int, lost: Collection[tuple[int, int]]) -> list[int]:
@@ -435,5 +428,20 @@ def _compared(n: int, lost: Collection[tuple[int, int]]) -> list[int]:
     return []
 
 
-def _sign(margin: float) -> int:
+def sign(margin: float) -> int:
+    """1, 0 or -1."""
     return (margin > 0) - (margin < 0)
+
+
+POINTWISE = Pointwise("pointwise")
+TRAJECTORY = Trajectory("trajectory")
+STEPWISE = Stepwise("stepwise")
+TURNWISE = Turnwise("stepwise", hears=True)
+TURNWISE_UNHEARD = Turnwise("stepwise")
+LISTWISE = Listwise("listwise", compares=True, trial_size=None)
+PAIRWISE = Pairwise("pairwise", compares=True, trial_size=2)
+EACH_ALONE = Pointwise("pointwise", each=True)
+EACH_TOGETHER = Together("listwise", each=True, compares=True, trial_size=None)
+EACH_IN_PAIRS = Together("listwise", each=True, compares=True, trial_size=2)
+"""Of outputs that are scored together and tried two by two, since whole groups would cost a part
+that compares pairs the square of their size."""

@@ -68,8 +68,9 @@ def writable_copy(sample: DataSample) -> DataSample:
 
 def said_of(reward: AnyReward, output: DataOutput) -> Score[float]:
     """What a reward said of an output it has judged: its score, or why there is none."""
-    said: Score[float] = reward.of_places(
-        [said_of_step(reward, place) for place in reward.places(output)]
+    kind = reward.kind
+    said: Score[float] = kind.whole(
+        reward, [said_of_step(reward, place) for place in kind.places(output)]
     )
     return said
 
@@ -133,7 +134,8 @@ class RewardFolder(RunFolder):
             if asks_a_model(reward) and reward.is_async() and not reward.made_of_parts:
                 evaluate = reward._evaluate  # checked when the reward was built
                 yield from (
-                    partial(evaluate, job.sample, **self._hooks) for job in reward.jobs(shown)
+                    partial(evaluate, job.sample, **self._hooks)
+                    for job in reward.kind.jobs(reward, shown)
                 )
 
     def parts_of(

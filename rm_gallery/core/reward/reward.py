@@ -5,19 +5,19 @@ sample becomes jobs and jobs become scores, and the doors through which every re
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from rm_gallery.core.data.schema import DataOutput, DataSample, FiniteFloat, Reward, Step
+from rm_gallery.core.data.schema import DataOutput, DataSample, FiniteFloat, Reward
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.engine import Plan
 from rm_gallery.core.engine.options import MAX_WORKERS
-from rm_gallery.core.reward.founding import checked, score_of_result
-from rm_gallery.core.reward.job import Job, Touches
+from rm_gallery.core.reward.job import Touches
+from rm_gallery.core.reward.kinds import Kind
 from rm_gallery.core.reward.run import (
     RunOptions,
     Samples,
@@ -29,7 +29,6 @@ from rm_gallery.core.reward.run import (
     scores_of,
 )
 from rm_gallery.core.reward.schema import OF_SCORES, Example, RewardMeta
-from rm_gallery.core.reward.view import View, whole_answers
 from rm_gallery.core.score import (
     Bounds,
     Score,
@@ -211,7 +210,8 @@ class BaseReward(Configured, metaclass=RewardMeta):
     """Whether somebody stated the range; False for the [0, 1] of a function that declares none."""
     looks_at: ClassVar[frozenset[Form]] = frozenset()
     """What of a text's form its score depends on, besides what the text says; nothing for most."""
-    kind: ClassVar[str] = ""
+    kind: ClassVar[Kind] = Kind("")
+    """What it does with a sample's outputs; equal to its name, such as `pointwise`."""
     cpu_bound: ClassVar[bool] = False
     """Whether `_evaluate` runs in a killable worker process: for work that can hang, crash or eat
     memory.
@@ -288,14 +288,7 @@ class BaseReward(Configured, metaclass=RewardMeta):
         """Whether it judges outputs against one another, so that all answers to one prompt belong
         into one sample.
         """
-        return self.kind in ("listwise", "pairwise")
-
-    @property
-    def trial_size(self) -> int | None:
-        """Answers that have to be judged together to judge one: 1, 2 for pairs, None for the whole
-        group.
-        """
-        return None if self.compares else 1
+        return self.kind.compares
 
     @property
     def made_of_parts(self) -> bool:
@@ -351,14 +344,13 @@ class BaseReward(Configured, metaclass=RewardMeta):
         """
         return 1
 
-    # -- what kinds implement ----------------------------------------------------------------------
-
     def plan(self, sample: DataSample) -> Plan:
         """Ask what judges the sample, and say what came of it: a score, or why there is none, for
         each output. What raises costs this sample alone, unless it is an error of the run.
         """
+        kind = self.kind
         try:
-            jobs: list[Any] = self.jobs(sample)
+            jobs: list[Any] = kind.jobs(self, sample)
         except Exception as error:
             if is_run_level(error):
                 raise
@@ -366,56 +358,12 @@ class BaseReward(Configured, metaclass=RewardMeta):
         outcomes = yield jobs
         try:
             if jobs and isinstance(jobs[0], Exception):
-                return self.everywhere(sample, outcomes[0])
-            return self.merge(sample, jobs, outcomes)
+                return kind.everywhere(self, sample, outcomes[0])
+            return kind.merge(self, sample, jobs, outcomes)
         except Exception as error:
             if is_run_level(error):
                 raise
-            return self.everywhere(sample, score_of_error(error))
-
-    def jobs(self, sample: DataSample) -> list[Job]:
-        """The jobs that judge a sample."""
-        raise NotImplementedError
-
-    def merge(
-        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]
-    ) -> list[Score[Any]]:
-        """What the outcomes of the jobs come to for each output."""
-        raise NotImplementedError
-
-    def places(self, output: DataOutput) -> Sequence[Step]:
-        """Where its scores of an output are written."""
-        return [output.answer]
-
-    def of_places(self, scores: Sequence[Score[Any]]) -> Score[Any]:
-        """What is said of an output at whose places these scores are."""
-        return scores[0]
-
-    def everywhere(self, sample: DataSample, score: Score[Any]) -> list[Score[Any]]:
-        """The same said at each place of each output."""
-        return [self.of_places([score] * len(self.places(output))) for output in sample.output]
-
-    def settled(self, score: Score[Any]) -> Score[Any]:
-        """A score that was `checked`; the worst one where the answer itself made it impossible to
-        judge: no text gains by that.
-        """
-        worst = self.worst_score if score.cause == "answer" and score.value is None else None
-        if worst is None:
-            return score
-        told = {**score.components, **score.extra, "caused_by": "answer", "reason": score.code}
-        return Score(worst, score.reason, extra=told)
-
-    def view(self, sample: DataSample) -> View:
-        """What a judge sees of a job's sample: whole answers, or one step with what came before it."""
-        return whole_answers(sample)
-
-    def _as_score(self, returned: Any, sample: DataSample) -> Any:
-        """What `_evaluate` returned for a job, as a score of this kind of reward."""
-        return checked(self, score_of_result(returned), *self._gives(sample))
-
-    def _gives(self, sample: DataSample) -> tuple[int | None, Bounds]:
-        """How many numbers `_evaluate` gives for a job, None for one alone, and their range."""
-        return None, self.score_range
+            return kind.everywhere(self, sample, score_of_error(error))
 
     def at_once(self) -> Callable[[DataSample], list[Score[Any]]] | None:
         """What says of each output of a sample at once what its plan would; None for most, which
@@ -469,12 +417,11 @@ class BaseReward(Configured, metaclass=RewardMeta):
         share = (score - low) / (high - low)
         return share if self.higher_is_better else 1.0 - share
 
-    @classmethod
-    def is_async(cls) -> bool:
+    def is_async(self) -> bool:
         """Whether `_evaluate` is seen to be a coroutine function; one that only returns something
         awaitable is awaited too.
         """
-        return inspect.iscoroutinefunction(getattr(cls, "_evaluate", None))
+        return inspect.iscoroutinefunction(getattr(self, "_evaluate", None))
 
     # a class taken from the registry is known as a reward alone, and takes settings of its own
     if TYPE_CHECKING:

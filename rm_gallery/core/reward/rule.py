@@ -25,13 +25,13 @@ from pydantic.fields import FieldInfo
 from rm_gallery.core.data.conversation import turns_after
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.message import MessageRole, how_it_ended
-from rm_gallery.core.reward.founding import checked, is_plain, score_of_result
-from rm_gallery.core.reward.kinds import (
+from rm_gallery.core.reward.base_kinds import (
     BaseListWiseReward,
     BasePointWiseReward,
-    EachOutput,
-    EachTurn,
+    BaseStepWiseReward,
 )
+from rm_gallery.core.reward.founding import checked, is_plain, score_of_result, settled
+from rm_gallery.core.reward.kinds import EACH_TOGETHER, POINTWISE, TURNWISE, TURNWISE_UNHEARD
 from rm_gallery.core.reward.registry import RewardRegistry, rule_class_name
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import Example, RewardMeta
@@ -73,20 +73,6 @@ class RuleReward(BasePointWiseReward):
         return partial(_scores, self, self.scorer()) if _is_inline(type(self)) else None
 
 
-class TurnRule(EachTurn):
-    """Base of the rules that score each turn of a trajectory, or each step of a solution, by what
-    there was when its tools had answered.
-    """
-
-    score_range: Bounds = (0.0, 1.0)
-
-
-class GroupRule(EachOutput, BaseListWiseReward):
-    """Base of the rules that see all answers to one prompt, and say something of each."""
-
-    score_range: Bounds = (0.0, 1.0)
-
-
 class KillableRule(RuleReward):
     """Base of rules that a text can keep busy for ever: each answer runs in a process that can be
     killed.
@@ -116,9 +102,8 @@ class KillableRule(RuleReward):
 def _is_inline(reward: Any) -> bool:
     """Whether rewards of this class are called at once; a subclass with a method of its own is not."""
     declared = next(cls for cls in reward.__mro__ if "inline" in vars(cls))
-    own = reward._evaluate, reward.plan, reward.jobs, reward.merge
-    base = BasePointWiseReward
-    return declared.inline and own == (declared._evaluate, base.plan, base.jobs, base.merge)
+    own = reward._evaluate, reward.plan, reward.kind
+    return declared.inline and own == (declared._evaluate, BaseReward.plan, POINTWISE)
 
 
 def _scores(reward: RuleReward, score: Scorer, sample: DataSample) -> list[Score[Any]]:
@@ -135,7 +120,7 @@ def _scores(reward: RuleReward, score: Scorer, sample: DataSample) -> list[Score
             raise
         except BaseException as error:  # noqa: BLE001 - recorded; an error of the run is raised again
             found = score_of_error(_named(reward.name, error))
-        scores.append(found if found.ok else reward.settled(found))
+        scores.append(found if found.ok else settled(reward, found))
     return scores
 
 
@@ -253,8 +238,8 @@ _OF_GROUPS: Mapping[str, Reader] = {
 Mode = Literal["pointwise", "stepwise", "batch"]
 _MODES: Mapping[Mode, tuple[Any, Mapping[str, Reader]]] = {
     "pointwise": (RuleReward, _VIEW),
-    "stepwise": (TurnRule, _OF_STEPS),
-    "batch": (GroupRule, _OF_GROUPS),
+    "stepwise": (BaseStepWiseReward, _OF_STEPS),
+    "batch": (BaseListWiseReward, _OF_GROUPS),
 }
 """By mode, the base of the reward and what its function is given by which name."""
 
@@ -355,7 +340,10 @@ def rule(
         if mode == "pointwise":
             own["inline"] = at_once and not killable and not waits
         if mode == "stepwise":
-            own["hears"] = "results" in inspect.signature(function).parameters
+            heard = "results" in inspect.signature(function).parameters
+            own["kind"] = TURNWISE if heard else TURNWISE_UNHEARD
+        if mode == "batch":
+            own["kind"] = EACH_TOGETHER
         made = _reward_class(function, name, mode, base, source, facts | own)
         RewardRegistry.register(name, made, replace=replace)
         # where pickles, and whoever imports the class by its name, look for it
@@ -438,7 +426,7 @@ async def _evaluate_async(self: Any, sample: DataSample, **kwargs: Any) -> Any:
 
 def _scores_returned(reward: Any, returned: Any, sample: DataSample) -> Any:
     """What a rule returned, as a score, or as one for each of several answers."""
-    if not isinstance(reward, GroupRule):
+    if not reward.kind.each:
         return score_of_rule(returned)
     n = len(sample.output)
     many = isinstance(returned, Sequence) and not isinstance(returned, str | bytes)

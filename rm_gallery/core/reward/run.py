@@ -14,7 +14,7 @@ from collections.abc import (
 )
 from contextlib import aclosing
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -174,7 +174,7 @@ class RewardBatch(Batch[Any]):
 
         def result(raw: DataSample | dict[str, Any], index: int) -> Any:
             sample = _sample(raw, index)
-            scores = reward.everywhere(sample, outcome)
+            scores = reward.kind.everywhere(reward, sample, outcome)
             if not self._writes:
                 return scores
             write_scores(reward, sample := writable_copy(sample), scores)
@@ -382,12 +382,6 @@ def lane_of(reward: AnyReward) -> LaneName:
     """Where a reward's jobs run; a plain function that turns out to return something awaitable is
     awaited anyway.
     """
-    kind: Any = type(reward)
-    return _lane_of(kind)
-
-
-@lru_cache(maxsize=1024)
-def _lane_of(reward: type[Any]) -> LaneName:
     return "loop" if reward.cpu_bound or reward.is_async() else "threads"
 
 
@@ -419,7 +413,8 @@ def executor(
     """
     # a rule's _evaluate is checked when the reward is built
     evaluate = killable(reward, deadline, processes) if reward.cpu_bound else reward._evaluate
-    judged, declared, read = reward.judged, reward.declares_missing, reward._as_score
+    judged, declared = reward.judged, reward.declares_missing
+    read = partial(reward.kind.read, reward)
 
     async def read_later(returned: Any, sample: DataSample) -> Any:
         return read(await returned, sample)

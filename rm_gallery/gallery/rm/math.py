@@ -12,8 +12,8 @@ from pydantic import Field, PositiveFloat
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import within_deadline
 from rm_gallery.core.engine.pool import WorkerCrashed, get_pool
+from rm_gallery.core.reward.base_kinds import BasePointWiseReward
 from rm_gallery.core.reward.judge import BaseLLMReward
-from rm_gallery.core.reward.kinds import BasePointWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import RuleReward, extraction_of, references_of, shown
 from rm_gallery.core.reward.schema import Example, PhraseJudge, sample_of
@@ -262,7 +262,7 @@ class HybridMathReward(BaseLLMReward, BasePointWiseReward):
 
     def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
         """Question, references and the end of the answer."""
-        view = self.view(sample)
+        view = self.kind.view(sample)
         return {
             "query": view.query,
             "reference": "\n".join(references_of(sample, self.name)),

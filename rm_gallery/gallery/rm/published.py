@@ -455,7 +455,7 @@ class _OfCheckpoint(BaseLLMReward):
 
     def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
         """Values for the layout's placeholders."""
-        view, spec, reference = self.view(sample), self.spec, sample.reference()
+        view, spec, reference = self.kind.view(sample), self.spec, sample.reference()
         return {
             "query": view.query,
             "answers": view.answers,

@@ -15,9 +15,11 @@ from rm_gallery.core.data.schema import (
 )
 from rm_gallery.core.model.message import TEXT_PARTS, ChatMessage, MessageRole
 from rm_gallery.core.reward.base import BaseStepWiseReward
+from rm_gallery.core.reward.founding import checked, score_of_result
 from rm_gallery.core.reward.job import Job
+from rm_gallery.core.reward.kinds import Stepwise
 from rm_gallery.core.reward.schema import Example, sample_of
-from rm_gallery.core.score import Bounds, Score, unscored
+from rm_gallery.core.score import Score, unscored
 from rm_gallery.core.text.canonical import without_turn_end
 from rm_gallery.core.text.language import broken
 from rm_gallery.core.utils.errors import ConfigError, Unscored
@@ -202,6 +204,40 @@ STEPPED.output[0].steps = [Step(role=MessageRole.ASSISTANT, content=step) for st
 """For examples: the first step is right, the second is not."""
 
 
+class _Solutions(Stepwise):
+    """All steps of a solution in one job."""
+
+    def jobs(self, reward: Any, sample: DataSample) -> list[Job]:
+        """One job per output; none for a trajectory, which no process reward model was trained on."""
+        return [
+            Job(copy_with(sample, output=[output]), place, sample)
+            for place, output in enumerate(sample.output)
+            if not output.is_trajectory
+        ]
+
+    def read(self, reward: Any, returned: Any, sample: DataSample) -> Any:
+        """A number for each step."""
+        return checked(reward, score_of_result(returned), len(sample.output[0].turns))
+
+    def merge(
+        self, reward: Any, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]
+    ) -> list[Score[Any]]:
+        """Each number is its step's; one that is missing or out of range costs the whole answer."""
+        none = unscored("trajectory", "The output is no solution in steps.", "data")
+        said = self.everywhere(reward, sample, none)
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            places = self.places(sample.output[job.place])
+            if outcome.value is not None:
+                steps = list(map(Score, outcome.value[-len(places) :]))
+            else:
+                lost = outcome.without_value()
+                if lost.code == "invalid_result":  # the numbers are the model's
+                    lost = replace(lost, cause="judge")
+                steps = [lost] * len(places)
+            said[job.place] = self.whole(reward, steps)
+        return said
+
+
 class ProcessReward(BaseStepWiseReward):
     """A process reward model: P(step is right) for every step of an answer, each given the steps
     before it.
@@ -216,33 +252,5 @@ class ProcessReward(BaseStepWiseReward):
     for the last step as the answer's score, C. Snell et al., arXiv 2408.03314.
     """
 
+    kind = _Solutions("stepwise")
     score_range = (0.0, 1.0)
-
-    def jobs(self, sample: DataSample) -> list[Job]:
-        """One job per output; none for a trajectory, which no process reward model was trained on."""
-        return [
-            Job(copy_with(sample, output=[output]), place, sample)
-            for place, output in enumerate(sample.output)
-            if not output.is_trajectory
-        ]
-
-    def _gives(self, sample: DataSample) -> tuple[int, Bounds]:
-        return len(sample.output[0].turns), self.score_range
-
-    def merge(
-        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]
-    ) -> list[Score[Any]]:
-        """Each number is its step's; one that is missing or out of range costs the whole answer."""
-        none = unscored("trajectory", "The output is no solution in steps.", "data")
-        said = self.everywhere(sample, none)
-        for job, outcome in zip(jobs, outcomes, strict=True):
-            places = self.places(sample.output[job.place])
-            if outcome.value is not None:
-                steps = list(map(Score, outcome.value[-len(places) :]))
-            else:
-                lost = outcome.without_value()
-                if lost.code == "invalid_result":  # the numbers are the model's
-                    lost = replace(lost, cause="judge")
-                steps = [lost] * len(places)
-            said[job.place] = self.of_places(steps)
-        return said
