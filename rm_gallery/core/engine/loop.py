@@ -253,7 +253,6 @@ def blocking(
         return drive(coroutine) if drives else run(coroutine, door, name)
 
     call.__name__, call.__qualname__ = door, twin.__qualname__.replace(name, door)
-    call.__doc__ = f"Blocking twin of `{name}`; works with and without a running event loop."
     return call
 
 

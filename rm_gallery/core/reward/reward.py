@@ -469,7 +469,7 @@ class BaseReward(Configured, metaclass=RewardMeta):
         async with semaphore:
             return await run_one(self, sample, options, hooks, keywords)
 
-    def evaluate_batch(
+    async def async_evaluate_batch(
         self,
         samples: Iterable[DataSample | dict[str, Any]],
         max_workers: int | None = None,
@@ -482,8 +482,8 @@ class BaseReward(Configured, metaclass=RewardMeta):
         """Score many samples, at most `max_workers` judgements at a time, and return scored copies
         in the given order.
 
-        One failing sample never costs another. Works in scripts, threads and under a running event
-        loop.
+        One failing sample never costs another. `evaluate_batch` waits, in scripts, threads and under
+        a running event loop; `async_evaluate_batch` is awaited, from any event loop.
 
         Args:
             samples: samples, or dicts of their fields.
@@ -495,26 +495,12 @@ class BaseReward(Configured, metaclass=RewardMeta):
                 `progress`, `run_dir` (a folder that keeps results as they come; the same call
                 continues an unfinished run), `budget`, `cache`; and named parameters of the hooks.
         """
-        library_loop.refuse_blocking(
-            f"{type(self).__name__}.evaluate_batch", "async_evaluate_batch"
-        )
-        given = {**keywords, "max_workers": max_workers}
-        return library_loop.drive(run_list(*self._run_of(samples, options, hooks, given)))
-
-    async def async_evaluate_batch(
-        self,
-        samples: Iterable[DataSample | dict[str, Any]],
-        max_workers: int | None = None,
-        *,
-        options: RunOptions | None = None,
-        hooks: Mapping[str, Any] | None = None,
-        **keywords: Any,
-    ) -> list[DataSample]:
-        """Awaitable twin of `evaluate_batch`, from any event loop."""
         given = {**keywords, "max_workers": max_workers}
         return await run_list(*self._run_of(samples, options, hooks, given))
 
-    def score_batch(
+    evaluate_batch = library_loop.blocking(async_evaluate_batch, "evaluate_batch", drives=True)
+
+    async def async_score_batch(
         self,
         samples: Iterable[DataSample | dict[str, Any]],
         max_workers: int | None = None,
@@ -526,7 +512,7 @@ class BaseReward(Configured, metaclass=RewardMeta):
         """As `evaluate_batch`, and gives the scores alone: for each sample, in the given order, what
         is said of each of its outputs. No copy is made that they would be written to. With
         `run_dir=` or `blame="probe"` they are read from what was written, where `components` stand
-        in `extra`.
+        in `extra`. `score_batch` waits, `async_score_batch` is awaited.
 
         >>> from rm_gallery import DataSample, RewardRegistry
         >>> row = {"input": [{"role": "user", "content": "2 + 2?"}], "metadata": {"reference": "4"}}
@@ -535,23 +521,10 @@ class BaseReward(Configured, metaclass=RewardMeta):
         >>> [score.value for score in scores]
         [1.0, 0.0]
         """
-        library_loop.refuse_blocking(f"{type(self).__name__}.score_batch", "async_score_batch")
-        given = {**keywords, "max_workers": max_workers}
-        run = self._run_of(samples, options, hooks, given, "score_batch")
-        return library_loop.drive(scores_of(*run))
-
-    async def async_score_batch(
-        self,
-        samples: Iterable[DataSample | dict[str, Any]],
-        max_workers: int | None = None,
-        *,
-        options: RunOptions | None = None,
-        hooks: Mapping[str, Any] | None = None,
-        **keywords: Any,
-    ) -> list[list[Score[Any]]]:
-        """Awaitable twin of `score_batch`, from any event loop."""
         given = {**keywords, "max_workers": max_workers}
         return await scores_of(*self._run_of(samples, options, hooks, given, "score_batch"))
+
+    score_batch = library_loop.blocking(async_score_batch, "score_batch", drives=True)
 
     def _run_of(
         self,
@@ -561,6 +534,8 @@ class BaseReward(Configured, metaclass=RewardMeta):
         keywords: Mapping[str, Any],
         door: str = "evaluate_batch",
     ) -> tuple[BaseReward, Samples, RunOptions, dict[str, Any]]:
+        if library_loop.is_driven():  # by a blocking door
+            library_loop.refuse_blocking(f"{type(self).__name__}.{door}", f"async_{door}")
         progress = False if door == "evaluate_stream" else None
         chosen, values = options_of(self, options, hooks, keywords, progress)
         return self, checked_samples(samples, door), chosen, values
@@ -602,23 +577,19 @@ class BaseReward(Configured, metaclass=RewardMeta):
         run = self._run_of(samples, options, hooks, given, "evaluate_stream")
         return run_stream(*run, streaming=True)
 
-    def best_of_n(
+    async def async_best_of_n(
         self, sample: DataSample | dict[str, Any], n: int = 1, **keywords: Any
     ) -> DataSample:
         """Score a sample and keep its `n` best outputs, best first; keywords as in `evaluate`.
 
-        Outputs without a score are never chosen; equal scores keep their order. Raises Unscored
-        when no output got a score, ConfigError when `n` is below 1.
+        Outputs without a score are never chosen; equal scores keep their order. `best_of_n` waits,
+        `async_best_of_n` is awaited. Raises Unscored when no output got a score, ConfigError when
+        `n` is below 1.
         """
         _check_count(n)
-        return self._best(self.evaluate(sample, **keywords), n)
-
-    async def async_best_of_n(
-        self, sample: DataSample | dict[str, Any], n: int = 1, **keywords: Any
-    ) -> DataSample:
-        """Awaitable twin of `best_of_n`."""
-        _check_count(n)
         return self._best(await self.async_evaluate(sample, **keywords), n)
+
+    best_of_n = library_loop.blocking(async_best_of_n, "best_of_n", drives=True)
 
     def _best(self, result: DataSample, n: int) -> DataSample:
         ranked = [o for o in result.output if self.score_of_output(o) is not None]
