@@ -14,7 +14,7 @@ from contextlib import aclosing, closing, contextmanager
 from dataclasses import replace
 from itertools import islice
 from operator import itemgetter, length_hint
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import (
@@ -27,7 +27,6 @@ from rm_gallery.core.engine.context import (
     stop_mark,
 )
 from rm_gallery.core.engine.engine import (
-    Doubtful,
     Lane,
     LaneName,
     Mailbox,
@@ -59,13 +58,6 @@ CHEAP_WINDOW = 256
 IDLE_SECONDS = 0.5
 """So long a source may give nothing while all that was drawn from it is doubtful."""
 TICK_SECONDS = 0.1
-
-
-class Unbegun(NamedTuple):
-    """Stands for the plan of an item that the run did not get to before it stopped."""
-
-    result: Any
-    """Handed out as it is: no lane sees it."""
 
 
 def begin(options: RunOptions, label: str) -> RunControl:
@@ -111,7 +103,7 @@ class Run(Generic[R]):
 
     def __init__(
         self,
-        plans: Iterable[Plan | Unbegun],
+        plans: Iterable[Plan],
         execute: Callable[[Any], Any],
         options: RunOptions,
         *,
@@ -139,70 +131,52 @@ class Run(Generic[R]):
         workers = options.max_workers
         self._lane: Lane = lane_named(lane, workers) if ray is None else RayLane(work, workers, ray)
         self._options, self._ordered, self._streaming = options, ordered, streaming
-        self._units = self._begin_units(plans, stop_mark.get())
+        self._units = self._begin_units(plans)
         self._fed = self._came = self._yielded = 0
         self._came_at = 0.0
         self._exhausted = self._left = False
         self._source_error: BaseException | None = None
         self._room = threading.Condition()
-        self._doubts: list[tuple[int, Doubtful]] = []
+        self._doubts: list[Unit] = []
+        """Units that have a number though calls of their jobs got no answer."""
         self._held: dict[int, R] = {}
         self._next = 0
 
-    def _begin_units(
-        self, plans: Iterable[Plan | Unbegun], outer: StopMark | None
-    ) -> Iterator[Unit | tuple[int, R]]:
+    def _begin_units(self, plans: Iterable[Plan]) -> Iterator[Unit]:
         for index, plan in enumerate(plans):
-            if isinstance(plan, Unbegun):
-                with self._work.lock:
-                    self.progress.stopped += 1
-                note_stop(outer)
-                yield index, plan.result
-            else:
-                unit = Unit(self._work, index, plan)
-                self.progress.reused += unit.is_over
-                yield unit
+            unit = Unit(self._work, index, plan)
+            self.progress.reused += unit.is_over
+            yield unit
 
     def _take_in(self, results: list[tuple[int, Any]], idle: bool = False) -> None:
         """Leave results for whoever waits; what is doubtful is held until that is decided."""
-        again: list[Unit] = []
+        decided: list[Unit] = []
         with self._work.lock:
-            self._came, self._came_at = self._came + len(results), time.monotonic()
-            if self._doubts or Doubtful in map(type, map(itemgetter(1), results)):
-                results = self._certain_of(results, idle, again)
-            self._came -= len(again)
+            came, self._came_at = len(results), time.monotonic()
+            if self._doubts or Unit in map(type, map(itemgetter(1), results)):
+                self._doubts += [each for _, each in results if type(each) is Unit]
+                results = [pair for pair in results if type(pair[1]) is not Unit]
+                decided = self._decided(idle)
+            self._came += came - len(decided)
             self.progress.done += len(results)
         self._mailbox.put(results)
-        self._lane.feed(again)
+        self._lane.feed(decided)
 
-    def _certain_of(
-        self, came: list[tuple[int, Any]], idle: bool, again: list[Unit]
-    ) -> list[tuple[int, Any]]:
-        """What is certain of what came, and what is decided of the doubtful: with the run's stop, with
-        a call that succeeds, or since nothing else is under way. Those that have more to do are to
-        be fed `again`.
+    def _decided(self, idle: bool) -> list[Unit]:
+        """The doubtful that are decided, to go on: with the run's stop, with a call that succeeds, or
+        since nothing else is under way.
         """
-        results = [pair for pair in came if type(pair[1]) is not Doubtful]
-        self._doubts += [pair for pair in came if type(pair[1]) is Doubtful]
-        certain, fail_fast, left = len(results), self._control.fail_fast, []
+        decided, fail_fast, left = [], self._control.fail_fast, []
         assert fail_fast is not None
-        for index, doubt in self._doubts:
-            lost = [fail_fast.stopped_because_of(error) for error in doubt.unit.lost]
-            if True in lost:
-                result = doubt.decided(doubt.unit.lost[lost.index(True)])
-            elif idle or None not in lost:
-                result = doubt.decided(None)
+        for unit in self._doubts:
+            lost = [fail_fast.stopped_because_of(error) for error in unit.lost]
+            if None in lost and True not in lost and not idle:
+                left.append(unit)
             else:
-                left.append((index, doubt))
-                continue
-            if doubt.unit.remaining:
-                again.append(doubt.unit)
-            else:
-                results.append((index, result))
+                unit.decide(unit.lost[lost.index(True)] if True in lost else None)
+                decided.append(unit)
         self._doubts = left
-        if results[certain:] and self._work.flush is not None:
-            self._work.flush()
-        return results
+        return decided
 
     # -- feeding -----------------------------------------------------------------------------------
 
@@ -234,7 +208,7 @@ class Run(Generic[R]):
 
     def _draw(self, room: int) -> None:
         """Draw and feed; a source that raises is over, and its error kept for the end."""
-        drawn: list[Any] = []
+        drawn: list[Unit] = []
         try:
             drawn.extend(islice(self._units, room))
         except Exception as error:  # noqa: BLE001 - raised to the consumer, after what was begun
@@ -243,10 +217,8 @@ class Run(Generic[R]):
             return
         self._fed += len(drawn)
         self._exhausted = len(drawn) < room
-        if unbegun := [each for each in drawn if type(each) is tuple]:
-            self._take_in(unbegun)
         try:
-            self._lane.feed([each for each in drawn if type(each) is Unit])
+            self._lane.feed(drawn)
         except RuntimeError as error:  # no thread to be had: nobody waits for what was drawn
             self._work.end(error)
 
@@ -443,10 +415,15 @@ class Batch(Generic[R]):
         control = self._control
         return self._not_begun(stopped(control.why_stopped or "", control.who_stopped))
 
-    def _until_over(self, plans: Iterator[Plan], items: Iterator[Any]) -> Iterator[Plan | Unbegun]:
+    def _until_over(self, plans: Iterator[Plan], items: Iterator[Any]) -> Iterator[Plan]:
         """The plans until the run is over; what is left of `items` is neither planned nor looked up,
         and has one outcome for all.
         """
+
+        def not_begun(result: R) -> Plan:
+            yield [None]  # a job that no lane begins: the run has stopped
+            return result
+
         begun = 0
         while not self._control.over:
             plan = next(plans, None)
@@ -459,9 +436,9 @@ class Batch(Generic[R]):
             result = result_of(item, number)
             if self._folder is not None:
                 self._folder.count("stopped")
-            yield Unbegun(result)
+            yield not_begun(result)
 
-    def _with_resume_check(self, plans: Iterator[Plan | Unbegun]) -> Iterator[Plan | Unbegun]:
+    def _with_resume_check(self, plans: Iterator[Plan]) -> Iterator[Plan]:
         """The plans, and between them finished samples are judged once more; the run stops
         where they get something else.
         """

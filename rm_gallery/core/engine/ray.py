@@ -230,7 +230,6 @@ class RayLane(Lane):
         self._remote = self._ray.remote(JudgeActor).options(
             num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
         )
-        self._waiting: deque[Unit] = deque()
         self._deaths: Counter[int] = Counter()
         """How many actors a unit died with, by its index."""
         self._actors: dict[_Actor, asyncio.Task[None]] = {}
@@ -283,7 +282,7 @@ class RayLane(Lane):
         for _ in range(count):
             self._start()
         while not self._over:
-            self._give_all()
+            self._start_workers()
             await asyncio.sleep(BEAT_SECONDS)
 
     def _start(self) -> None:
@@ -333,11 +332,11 @@ class RayLane(Lane):
                 self._complete_with(unit, failed("crashed", message, "rule"))
             else:
                 self._deaths[unit.index] += 1
-                self._waiting.appendleft(unit)
+                self._pending.appendleft(unit)
         if self._work.control.why_stopped is None:
             logger.warning("An actor of Ray is gone ({}); another one takes its place.", why)
             self._start()
-        self._give_all()
+        self._start_workers()
 
     def _kill(self, actor: _Actor) -> None:
         # whatever Ray has to say: it is gone, or will be with this process
@@ -347,21 +346,16 @@ class RayLane(Lane):
     # -- units -------------------------------------------------------------------------------------
 
     def _start_workers(self) -> None:
-        self._waiting.extend(unit for unit, job in self._pending if not job)
-        self._pending.clear()
-        self._give_all()
-
-    def _give_all(self) -> None:
         control = self._work.control
-        while self._waiting and control.why_stopped is not None:
-            unit = self._waiting.popleft()
+        while self._pending and control.why_stopped is not None:
+            unit = self._pending.popleft()
             self._complete_with(unit, stopped(control.why_stopped, control.who_stopped))
         for actor in sorted(self._actors, key=lambda actor: len(actor.units)):
             self._give(actor)
 
     def _give(self, actor: _Actor) -> None:
         """Send an actor what it will be through with soon, or that the run has stopped."""
-        control, waiting = self._work.control, self._waiting
+        control, waiting = self._work.control, self._pending
         if not actor.ready or actor not in self._actors:
             return
         if control.why_stopped is not None:
@@ -389,7 +383,7 @@ class RayLane(Lane):
 
     def _done(self, actor: _Actor, index: int, packed: bytes) -> None:
         unit = actor.units.pop(index)
-        if not actor.units and self._waiting:  # it was through before it got more
+        if not actor.units and self._pending:  # it was through before it got more
             actor.ahead *= 2
         outcomes, asked = pickle.loads(packed)
         for place, hashes in asked:
@@ -409,8 +403,8 @@ class RayLane(Lane):
         self._close()
 
     async def _drain(self, grace: float) -> None:
-        self._waiting.clear()
-        self._give_all()
+        self._pending.clear()
+        self._start_workers()
         end = self._loop.time() + grace
         while any(actor.units for actor in self._actors) and self._loop.time() < end:
             await asyncio.sleep(0.02)
@@ -420,7 +414,7 @@ class RayLane(Lane):
     def _close(self) -> None:
         """Let the actors go: nobody waits for what they are at."""
         self._over = True
-        self._waiting.clear()
+        self._pending.clear()
         actors, self._actors = self._actors, {}
 
         def kill() -> None:
