@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sized
-from contextlib import aclosing, closing, contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sized
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from itertools import islice
 from operator import itemgetter, length_hint
@@ -134,7 +134,8 @@ class Run(Generic[R]):
         self._units = self._begin_units(plans)
         self._fed = self._came = self._yielded = 0
         self._came_at = 0.0
-        self._exhausted = self._left = False
+        self._exhausted = False
+        """Whether nothing more is to be drawn."""
         self._source_error: BaseException | None = None
         self._room = threading.Condition()
         self._doubts: list[Unit] = []
@@ -196,11 +197,10 @@ class Run(Generic[R]):
         try:
             while not self._exhausted:
                 with self._room:
-                    while self._room_left() <= 0 and not self._left:
+                    while self._room_left() <= 0 and not self._exhausted:
                         self._room.wait(0.5)
-                if self._left:
-                    return
-                self._draw(1)
+                if not self._exhausted:
+                    self._draw(1)
         except BaseException as error:  # noqa: BLE001 - raised to the consumer, after what was begun
             self._source_error, self._exhausted = error, True
         finally:
@@ -213,10 +213,11 @@ class Run(Generic[R]):
             drawn.extend(islice(self._units, room))
         except Exception as error:  # noqa: BLE001 - raised to the consumer, after what was begun
             self._source_error = error
-        if self._left:
+        if self._exhausted:  # whoever drew has left meanwhile
             return
         self._fed += len(drawn)
-        self._exhausted = len(drawn) < room
+        if len(drawn) < room:
+            self._exhausted = True
         try:
             self._lane.feed(drawn)
         except RuntimeError as error:  # no thread to be had: nobody waits for what was drawn
@@ -287,7 +288,7 @@ class Run(Generic[R]):
             except BaseException as error:  # also a closed generator: leave nothing running
                 if isinstance(error, KeyboardInterrupt):
                     control.stop(INTERRUPTED, halt=True)
-                self._left = True
+                self._exhausted = True
                 with self._room:
                     self._room.notify_all()
                 self._lane.cancel(grace if control.stopped == INTERRUPTED else 0.0)
@@ -453,29 +454,24 @@ class Batch(Generic[R]):
             raise
 
     def _compare(self, *, rest: bool = False) -> None:
-        check = self._folder.check
-        if taken := check.take(rest=rest):
-            began = time.monotonic()
-            self._score_again(taken, options_again(self.options, self._folder.replies))
-            check.learn(len(taken), time.monotonic() - began)
-            self._control.progress.compared = f"{check.compared:,} of {check.of:,}"
-
-    def _score_again(self, taken: list[tuple[Any, dict[str, Any]]], options: RunOptions) -> None:
         """Score items once more; ConfigError where one gets something else than its record says."""
+        check = self._folder.check
+        if not (taken := check.take(rest=rest)):
+            return
+        began = time.monotonic()
         items, records = zip(*taken, strict=True)
+        options = options_again(self.options, self._folder.replies)
         again = self._run_plan(items, Again(self._folder, records), options)
         library_loop.drive(Run(*again, label=self.label, lane=self.lane).all())
+        check.learn(len(taken), time.monotonic() - began)
+        self._control.progress.compared = f"{check.compared:,} of {check.of:,}"
 
-    def _here(self) -> Generator[tuple[int, R], None, None] | None:
-        """(index, result) item by item, each made on the caller's thread when it is drawn; a run
-        that stops begins no further one. None where items go through a lane.
-        """
-        inline = self._inline() if library_loop.is_driven() else None
-        return None if inline is None else self._run_inline(inline)
-
-    def _run_inline(
+    async def _run_inline(
         self, inline: Callable[[Any, int], tuple[R, Score[Any] | None]]
-    ) -> Generator[tuple[int, R], None, None]:
+    ) -> AsyncGenerator[tuple[int, R], None]:
+        """(index, result) item by item, each made on the caller's thread when it is drawn; a run
+        that stops begins no further one.
+        """
         control, outer = begin(self.options, self.label), stop_mark.get()
         progress, mark = control.progress, StopMark(outer)
         # one of its own: between two items the consumer's code runs
@@ -503,12 +499,9 @@ class Batch(Generic[R]):
     async def all(self) -> list[R]:
         """All results, in order."""
         with self._begun() as options:
-            if (here := self._here()) is not None:
-                results = [result for _, result in here]
-            else:
-                async with aclosing(self._results(options, {"ordered": False})) as going:
-                    found = {index: result async for index, result in going}
-                results = [found[index] for index in range(len(found))]
+            async with aclosing(self._results(options, {"ordered": False})) as going:
+                found = {index: result async for index, result in going}
+            results = [found[index] for index in range(len(found))]
             await self._look_once_more(results)
         return results
 
@@ -522,17 +515,13 @@ class Batch(Generic[R]):
                     await self._look_once_more([result])
                     yield index, result
 
-    async def _results(
+    def _results(
         self, options: RunOptions, how: dict[str, Any]
     ) -> AsyncGenerator[tuple[int, R], None]:
-        if (here := self._here()) is not None:
-            with closing(here):
-                for pair in here:
-                    yield pair
-            return
-        if not library_loop.is_driven() and self._folder is not None and self._folder.restoring:
+        driven = library_loop.is_driven()
+        if driven and (inline := self._inline()) is not None:
+            return self._run_inline(inline)
+        if not driven and self._folder is not None and self._folder.restoring:
             # comparing blocks, and so the plan is drawn from on a thread
             how = {**how, "streaming": True}
-        async with aclosing(self._run(options, how).results()) as going:
-            async for pair in going:
-                yield pair
+        return self._run(options, how).results()
