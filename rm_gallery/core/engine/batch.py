@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sized
-from contextlib import aclosing, closing, contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sized
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from itertools import islice
 from operator import itemgetter, length_hint
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import (
@@ -27,7 +27,6 @@ from rm_gallery.core.engine.context import (
     stop_mark,
 )
 from rm_gallery.core.engine.engine import (
-    Doubtful,
     Lane,
     LaneName,
     Mailbox,
@@ -59,13 +58,6 @@ CHEAP_WINDOW = 256
 IDLE_SECONDS = 0.5
 """So long a source may give nothing while all that was drawn from it is doubtful."""
 TICK_SECONDS = 0.1
-
-
-class Unbegun(NamedTuple):
-    """Stands for the plan of an item that the run did not get to before it stopped."""
-
-    result: Any
-    """Handed out as it is: no lane sees it."""
 
 
 def begin(options: RunOptions, label: str) -> RunControl:
@@ -111,7 +103,7 @@ class Run(Generic[R]):
 
     def __init__(
         self,
-        plans: Iterable[Plan | Unbegun],
+        plans: Iterable[Plan],
         execute: Callable[[Any], Any],
         options: RunOptions,
         *,
@@ -139,70 +131,53 @@ class Run(Generic[R]):
         workers = options.max_workers
         self._lane: Lane = lane_named(lane, workers) if ray is None else RayLane(work, workers, ray)
         self._options, self._ordered, self._streaming = options, ordered, streaming
-        self._units = self._begin_units(plans, stop_mark.get())
+        self._units = self._begin_units(plans)
         self._fed = self._came = self._yielded = 0
         self._came_at = 0.0
-        self._exhausted = self._left = False
+        self._exhausted = False
+        """Whether nothing more is to be drawn."""
         self._source_error: BaseException | None = None
         self._room = threading.Condition()
-        self._doubts: list[tuple[int, Doubtful]] = []
+        self._doubts: list[Unit] = []
+        """Units that have a number though calls of their jobs got no answer."""
         self._held: dict[int, R] = {}
         self._next = 0
 
-    def _begin_units(
-        self, plans: Iterable[Plan | Unbegun], outer: StopMark | None
-    ) -> Iterator[Unit | tuple[int, R]]:
+    def _begin_units(self, plans: Iterable[Plan]) -> Iterator[Unit]:
         for index, plan in enumerate(plans):
-            if isinstance(plan, Unbegun):
-                with self._work.lock:
-                    self.progress.stopped += 1
-                note_stop(outer)
-                yield index, plan.result
-            else:
-                unit = Unit(self._work, index, plan)
-                self.progress.reused += unit.is_over
-                yield unit
+            unit = Unit(self._work, index, plan)
+            self.progress.reused += unit.is_over
+            yield unit
 
     def _take_in(self, results: list[tuple[int, Any]], idle: bool = False) -> None:
         """Leave results for whoever waits; what is doubtful is held until that is decided."""
-        again: list[Unit] = []
+        decided: list[Unit] = []
         with self._work.lock:
-            self._came, self._came_at = self._came + len(results), time.monotonic()
-            if self._doubts or Doubtful in map(type, map(itemgetter(1), results)):
-                results = self._certain_of(results, idle, again)
-            self._came -= len(again)
+            came, self._came_at = len(results), time.monotonic()
+            if self._doubts or Unit in map(type, map(itemgetter(1), results)):
+                self._doubts += [each for _, each in results if type(each) is Unit]
+                results = [pair for pair in results if type(pair[1]) is not Unit]
+                decided = self._decided(idle)
+            self._came += came - len(decided)
             self.progress.done += len(results)
         self._mailbox.put(results)
-        self._lane.feed(again)
+        self._lane.feed(decided)
 
-    def _certain_of(
-        self, came: list[tuple[int, Any]], idle: bool, again: list[Unit]
-    ) -> list[tuple[int, Any]]:
-        """What is certain of what came, and what is decided of the doubtful: with the run's stop, with
-        a call that succeeds, or since nothing else is under way. Those that have more to do are to
-        be fed `again`.
+    def _decided(self, idle: bool) -> list[Unit]:
+        """The doubtful that are decided, to go on: with the run's stop, with a call that succeeds, or
+        since nothing else is under way.
         """
-        results = [pair for pair in came if type(pair[1]) is not Doubtful]
-        self._doubts += [pair for pair in came if type(pair[1]) is Doubtful]
-        certain, fail_fast, left = len(results), self._control.fail_fast, []
+        decided, fail_fast, left = [], self._control.fail_fast, []
         assert fail_fast is not None
-        for index, doubt in self._doubts:
-            lost = [fail_fast.stopped_because_of(error) for error in doubt.unit.lost]
-            if True in lost:
-                result = doubt.decided(doubt.unit.lost[lost.index(True)])
-            elif idle or None not in lost:
-                result = doubt.decided(None)
+        for unit in self._doubts:
+            lost = [fail_fast.stopped_because_of(error) for error in unit.lost]
+            if None in lost and True not in lost and not idle:
+                left.append(unit)
             else:
-                left.append((index, doubt))
-                continue
-            if doubt.unit.remaining:
-                again.append(doubt.unit)
-            else:
-                results.append((index, result))
+                unit.decide(unit.lost[lost.index(True)] if True in lost else None)
+                decided.append(unit)
         self._doubts = left
-        if results[certain:] and self._work.flush is not None:
-            self._work.flush()
-        return results
+        return decided
 
     # -- feeding -----------------------------------------------------------------------------------
 
@@ -222,11 +197,10 @@ class Run(Generic[R]):
         try:
             while not self._exhausted:
                 with self._room:
-                    while self._room_left() <= 0 and not self._left:
+                    while self._room_left() <= 0 and not self._exhausted:
                         self._room.wait(0.5)
-                if self._left:
-                    return
-                self._draw(1)
+                if not self._exhausted:
+                    self._draw(1)
         except BaseException as error:  # noqa: BLE001 - raised to the consumer, after what was begun
             self._source_error, self._exhausted = error, True
         finally:
@@ -234,19 +208,18 @@ class Run(Generic[R]):
 
     def _draw(self, room: int) -> None:
         """Draw and feed; a source that raises is over, and its error kept for the end."""
-        drawn: list[Any] = []
+        drawn: list[Unit] = []
         try:
             drawn.extend(islice(self._units, room))
         except Exception as error:  # noqa: BLE001 - raised to the consumer, after what was begun
             self._source_error = error
-        if self._left:
+        if self._exhausted:  # whoever drew has left meanwhile
             return
         self._fed += len(drawn)
-        self._exhausted = len(drawn) < room
-        if unbegun := [each for each in drawn if type(each) is tuple]:
-            self._take_in(unbegun)
+        if len(drawn) < room:
+            self._exhausted = True
         try:
-            self._lane.feed([each for each in drawn if type(each) is Unit])
+            self._lane.feed(drawn)
         except RuntimeError as error:  # no thread to be had: nobody waits for what was drawn
             self._work.end(error)
 
@@ -315,7 +288,7 @@ class Run(Generic[R]):
             except BaseException as error:  # also a closed generator: leave nothing running
                 if isinstance(error, KeyboardInterrupt):
                     control.stop(INTERRUPTED, halt=True)
-                self._left = True
+                self._exhausted = True
                 with self._room:
                     self._room.notify_all()
                 self._lane.cancel(grace if control.stopped == INTERRUPTED else 0.0)
@@ -443,10 +416,15 @@ class Batch(Generic[R]):
         control = self._control
         return self._not_begun(stopped(control.why_stopped or "", control.who_stopped))
 
-    def _until_over(self, plans: Iterator[Plan], items: Iterator[Any]) -> Iterator[Plan | Unbegun]:
+    def _until_over(self, plans: Iterator[Plan], items: Iterator[Any]) -> Iterator[Plan]:
         """The plans until the run is over; what is left of `items` is neither planned nor looked up,
         and has one outcome for all.
         """
+
+        def not_begun(result: R) -> Plan:
+            yield [None]  # a job that no lane begins: the run has stopped
+            return result
+
         begun = 0
         while not self._control.over:
             plan = next(plans, None)
@@ -459,9 +437,9 @@ class Batch(Generic[R]):
             result = result_of(item, number)
             if self._folder is not None:
                 self._folder.count("stopped")
-            yield Unbegun(result)
+            yield not_begun(result)
 
-    def _with_resume_check(self, plans: Iterator[Plan | Unbegun]) -> Iterator[Plan | Unbegun]:
+    def _with_resume_check(self, plans: Iterator[Plan]) -> Iterator[Plan]:
         """The plans, and between them finished samples are judged once more; the run stops
         where they get something else.
         """
@@ -476,29 +454,24 @@ class Batch(Generic[R]):
             raise
 
     def _compare(self, *, rest: bool = False) -> None:
-        check = self._folder.check
-        if taken := check.take(rest=rest):
-            began = time.monotonic()
-            self._score_again(taken, options_again(self.options, self._folder.replies))
-            check.learn(len(taken), time.monotonic() - began)
-            self._control.progress.compared = f"{check.compared:,} of {check.of:,}"
-
-    def _score_again(self, taken: list[tuple[Any, dict[str, Any]]], options: RunOptions) -> None:
         """Score items once more; ConfigError where one gets something else than its record says."""
+        check = self._folder.check
+        if not (taken := check.take(rest=rest)):
+            return
+        began = time.monotonic()
         items, records = zip(*taken, strict=True)
+        options = options_again(self.options, self._folder.replies)
         again = self._run_plan(items, Again(self._folder, records), options)
         library_loop.drive(Run(*again, label=self.label, lane=self.lane).all())
+        check.learn(len(taken), time.monotonic() - began)
+        self._control.progress.compared = f"{check.compared:,} of {check.of:,}"
 
-    def _here(self) -> Generator[tuple[int, R], None, None] | None:
-        """(index, result) item by item, each made on the caller's thread when it is drawn; a run
-        that stops begins no further one. None where items go through a lane.
-        """
-        inline = self._inline() if library_loop.is_driven() else None
-        return None if inline is None else self._run_inline(inline)
-
-    def _run_inline(
+    async def _run_inline(
         self, inline: Callable[[Any, int], tuple[R, Score[Any] | None]]
-    ) -> Generator[tuple[int, R], None, None]:
+    ) -> AsyncGenerator[tuple[int, R], None]:
+        """(index, result) item by item, each made on the caller's thread when it is drawn; a run
+        that stops begins no further one.
+        """
         control, outer = begin(self.options, self.label), stop_mark.get()
         progress, mark = control.progress, StopMark(outer)
         # one of its own: between two items the consumer's code runs
@@ -526,12 +499,9 @@ class Batch(Generic[R]):
     async def all(self) -> list[R]:
         """All results, in order."""
         with self._begun() as options:
-            if (here := self._here()) is not None:
-                results = [result for _, result in here]
-            else:
-                async with aclosing(self._results(options, {"ordered": False})) as going:
-                    found = {index: result async for index, result in going}
-                results = [found[index] for index in range(len(found))]
+            async with aclosing(self._results(options, {"ordered": False})) as going:
+                found = {index: result async for index, result in going}
+            results = [found[index] for index in range(len(found))]
             await self._look_once_more(results)
         return results
 
@@ -545,17 +515,13 @@ class Batch(Generic[R]):
                     await self._look_once_more([result])
                     yield index, result
 
-    async def _results(
+    def _results(
         self, options: RunOptions, how: dict[str, Any]
     ) -> AsyncGenerator[tuple[int, R], None]:
-        if (here := self._here()) is not None:
-            with closing(here):
-                for pair in here:
-                    yield pair
-            return
-        if not library_loop.is_driven() and self._folder is not None and self._folder.restoring:
+        driven = library_loop.is_driven()
+        if driven and (inline := self._inline()) is not None:
+            return self._run_inline(inline)
+        if not driven and self._folder is not None and self._folder.restoring:
             # comparing blocks, and so the plan is drawn from on a thread
             how = {**how, "streaming": True}
-        async with aclosing(self._run(options, how).results()) as going:
-            async for pair in going:
-                yield pair
+        return self._run(options, how).results()

@@ -24,9 +24,9 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import (
@@ -129,7 +129,8 @@ class Work:
     `Run`.
     """
     holds_doubtful: bool = False
-    """Whether `deliver` takes a `Doubtful` in the place of a result."""
+    """Whether `deliver` takes a doubtful unit in the place of its result, to be fed again once it is
+    decided."""
     ended: bool = False
     """Whether no further job is begun."""
 
@@ -170,6 +171,7 @@ class Unit:
 
     __slots__ = (
         "_plan",
+        "begun",
         "context",
         "deadline",
         "index",
@@ -204,6 +206,8 @@ class Unit:
             self.jobs = self._plan.send(scores)
         except StopIteration as end:
             self.is_over, self.result, self.jobs = True, end.value, []
+        self.begun = 0
+        """How many of its jobs are taken."""
         self.remaining = len(self.jobs)
         self.outcomes: list[Score[Any]] = [NOT_RUN] * self.remaining
 
@@ -244,24 +248,16 @@ class Unit:
             return stopped(why, control.who_stopped)
         return _not_asked(outcome) if control.offline else outcome
 
-    def call(self, i: int) -> Score[Any]:
-        """Do a job here and now, on a thread that may block."""
-        try:
-            value = self.work.execute(self.jobs[i])
-            return _score_of(_wait_for(value, self.deadline) if awaitable(value) else value)
-        except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
-            return self.work.score_of(error)
-
     def go_on(self) -> Any:
-        """Let the plan go on with the scores of its jobs. Its result, or what makes that doubtful;
-        where jobs are `remaining` it has none yet.
+        """Let the plan go on with the scores of its jobs: its result, where none are `remaining` then.
+
+        The unit itself, where that is doubtful: it has a number though calls of its jobs got no
+        answer, as with `except Exception: return 0.5`. If the run stops because of these errors, the
+        unit has failed with them; else its number stands.
         """
         if self.lost and self.work.holds_doubtful:
-            return Doubtful(self)
-        return self.resume(self.outcomes)
-
-    def resume(self, scores: list[Score[Any]]) -> Any:
-        """Let the plan go on with these scores; its result, where no jobs are `remaining`."""
+            return self
+        scores = self.outcomes
         with self.work.lock:
             while not self.is_over:
                 if self.work.count is not None:
@@ -272,6 +268,12 @@ class Unit:
                 scores = []
         return self.result
 
+    def decide(self, error: BaseException | None) -> None:
+        """Have a doubtful unit go on with its numbers, or as one that failed with this error."""
+        self.lost = []
+        if error is not None:
+            self.outcomes = [score_of_error(error)] * len(self.jobs)
+
 
 def _not_asked(outcome: Score[Any]) -> Score[Any]:
     """What a job gave below which a model would have been asked: no score, and what else was found
@@ -281,22 +283,6 @@ def _not_asked(outcome: Score[Any]) -> Score[Any]:
     if not isinstance(outcome.value, list):
         return asked
     return replace(outcome, value=[replace(asked, extra=each.extra) for each in outcome.value])
-
-
-class Doubtful(NamedTuple):
-    """A unit that has a number though calls of its jobs got no answer:
-    `except Exception: return 0.5`. If the run stops because of these errors, the unit has failed with
-    them; else its number stands.
-    """
-
-    unit: Unit
-
-    def decided(self, error: BaseException | None) -> Any:
-        """The result, or the one of a unit that failed with an error; the unit may have more to do."""
-        unit = self.unit
-        unit.lost = []
-        outcomes = unit.outcomes if error is None else [score_of_error(error)] * len(unit.jobs)
-        return unit.resume(outcomes)
 
 
 class Mailbox:
@@ -362,14 +348,13 @@ class Worker:
     mark: StopMark
     """Of the job it is at, where that has no context of its own."""
     job: tuple[Unit, int] | None = None
-    deadline: Deadline | None = None
-    """Of the job it is at; None while it is at none, or at one without a deadline."""
     since: float = 0.0
     """When it took that job."""
     abandoned: bool = False
-    task: asyncio.Task[None] = field(init=False)
+    task: Any = None
+    """Of a thread, what it waits for where a plain function returned something awaitable."""
     cut_at: float | None = None
-    """When the task was cancelled for being late."""
+    """When the task was cancelled since the job was late."""
 
 
 class Lane:
@@ -383,7 +368,8 @@ class Lane:
         self._loop = library_loop.get_loop()
         self._lock: AbstractContextManager[Any] = nullcontext()
         """Held where jobs are taken, put back and counted, if that is done on several threads."""
-        self._pending: deque[tuple[Unit, int]] = deque()
+        self._pending: deque[Unit] = deque()
+        """Units with jobs that are not taken yet."""
         self._finished: list[tuple[Work, tuple[int, Any]]] = []
         self._open_units = 0
         self._flush_due = False
@@ -436,10 +422,10 @@ class Lane:
         if not self.is_alive:
             loop_closed(units[0].work)
             return
-        known = [unit for unit in units if not unit.jobs]  # before others can be worked off
+        known = [unit for unit in units if not unit.remaining]  # before others can be worked off
         with self._lock:
             self._open_units += len(units)
-            self._pending.extend([(unit, i) for unit in units for i in range(len(unit.jobs))])
+            self._pending.extend([unit for unit in units if unit.remaining])
         for unit in known:
             self._complete(unit)
         if self._pending:
@@ -462,7 +448,7 @@ class Lane:
         else:
             if unit.remaining:  # a sample is finished before the next one begins
                 with self._lock:
-                    self._pending.extendleft((unit, i) for i in reversed(range(len(unit.jobs))))
+                    self._pending.appendleft(unit)
                 with suppress(RuntimeError):  # no thread to be had now: the clock tries again
                     self._start_workers()
                 return
@@ -503,7 +489,7 @@ class LaneClock:
 
     def __init__(self) -> None:
         self._ready = threading.Condition()
-        self._due: dict[WorkerLane, float] = {}
+        self._lanes: set[WorkerLane] = set()
         self._runs = False
         self._wakes = math.inf
         """When it looks again, if nobody asks for an earlier look."""
@@ -513,17 +499,20 @@ class LaneClock:
         there is no thread for that.
         """
         with self._ready:
-            self._due[lane] = min(due, self._due.get(lane, math.inf))
+            self._lanes.add(lane)
+            lane.due = min(due, lane.due)
             if not self._runs:
                 library_loop.start_thread(self._run)
                 self._runs = True
             elif due < self._wakes:
                 self._ready.notify()
 
-    def forget(self, lane: WorkerLane) -> None:
-        """Look at a lane no more: thousands that are over would each wake it."""
+    def forget(self, *lanes: WorkerLane) -> None:
+        """Look at these no more: thousands that are over would each wake it."""
         with self._ready:
-            self._due.pop(lane, None)
+            for lane in lanes:
+                self._lanes.discard(lane)
+                lane.due = math.inf
 
     def _run(self) -> None:
         while lanes := self._those_due():
@@ -535,13 +524,12 @@ class LaneClock:
         waits to be looked at.
         """
         with self._ready:
-            while self._due:
+            while self._lanes:
                 now = time.monotonic()
-                if due := [(lane, now - at) for lane, at in self._due.items() if at <= now]:
-                    for lane, _ in due:
-                        del self._due[lane]
+                if due := [(lane, now - lane.due) for lane in self._lanes if lane.due <= now]:
+                    self.forget(*(lane for lane, _ in due))
                     return due
-                self._wakes = min(self._due.values())
+                self._wakes = min(lane.due for lane in self._lanes)
                 self._ready.wait(self._wakes - now)
             self._runs = False
             return []
@@ -559,23 +547,37 @@ def _forget_clock() -> None:
 class WorkerLane(Lane):
     """A lane with at most `max_workers` workers of its own, each at one job."""
 
-    def __init__(self, max_workers: int, flush_after: float = FLUSH_SECONDS) -> None:
+    due = math.inf
+    """When the clock looks next; the clock writes it."""
+
+    def __init__(
+        self, max_workers: int, flush_after: float = FLUSH_SECONDS, *, eager: bool = True
+    ) -> None:
         super().__init__(max_workers, flush_after)
+        self._eager = eager
+        """Whether jobs of unknown cost get all threads at once."""
         self._lock = threading.RLock()
         self._workers: set[Worker] = set()
         self._outer = stop_mark.get()
         """Of the job around the run, which hears what its jobs' marks do."""
         self._context = contextvars.copy_context()
         """Where its jobs run, whoever has a worker started."""
-        self._due = math.inf
-        """When the clock looks next."""
 
     def _start(self, worker: Worker) -> None:
         raise NotImplementedError
 
     def _cut(self, worker: Worker, left: float) -> float:
-        """End a job whose time is over, that long ago; seconds until it is given up."""
-        raise NotImplementedError
+        """End a job whose time is over, that long ago, where that can be; seconds until it is given
+        up.
+        """
+        now, task = time.monotonic(), worker.task
+        if task is None:
+            return 0.0
+        if worker.cut_at is None:
+            worker.cut_at = now
+            task.cancel()
+            return ABANDON_SECONDS
+        return ABANDON_SECONDS + max(left, worker.cut_at - now)
 
     def _beat(self) -> float:
         """So often, in seconds, the clock looks at all workers."""
@@ -591,10 +593,11 @@ class WorkerLane(Lane):
 
     def _start_workers(self) -> None:
         with self._lock:
-            missing = self._wanted() - len(self._workers) if self._pending else 0
-            if missing > 0 and self._due == math.inf:
+            missing = max(0, self._wanted() - len(self._workers)) if self._pending else 0
+            if missing and self.due == math.inf:
                 self._look_at(time.monotonic() + self._beat())
-            for _ in range(min(missing, len(self._pending))):
+            jobs = sum(len(unit.jobs) - unit.begun for unit in islice(self._pending, missing))
+            for _ in range(min(missing, jobs)):
                 worker = Worker(StopMark(self._outer))
                 self._workers.add(worker)
                 self._start(worker)
@@ -605,13 +608,15 @@ class WorkerLane(Lane):
             while self._pending and not worker.abandoned:
                 if len(self._workers) > 1 and len(self._workers) > self._wanted():
                     break
-                unit, i = self._pending.popleft()
+                unit = self._pending[0]
+                i, unit.begun = unit.begun, unit.begun + 1
+                if unit.begun == len(unit.jobs) or unit.work.ended:
+                    self._pending.popleft()
                 if not unit.work.ended:
                     return unit, i
             # here and not when it has ended: what is fed meanwhile must not count on it
             self._workers.discard(worker)
             if not (self._workers or self._pending):
-                self._due = math.inf
                 _clock.forget(self)
             return None
 
@@ -627,9 +632,9 @@ class WorkerLane(Lane):
         current_run.set(unit.work.control)
         with self._lock:
             unit.work.control.in_flight += 1
-            worker.job, worker.since = (unit, i), time.monotonic()
-            worker.deadline = deadline = unit.deadline_from_now()
-            if deadline is not None and (due := deadline.end + LATE_SECONDS) < self._due:
+            worker.job, worker.since, worker.cut_at = (unit, i), time.monotonic(), None
+            deadline = unit.deadline_from_now()
+            if deadline is not None and (due := deadline.end + LATE_SECONDS) < self.due:
                 self._look_at(due)
         current_deadline.set(deadline)
         return mark
@@ -639,35 +644,39 @@ class WorkerLane(Lane):
         with self._lock:
             if worker.job is not None and not worker.abandoned:
                 worker.job[0].work.control.in_flight -= 1
-            worker.job = worker.deadline = None
+            worker.job = None
             return not worker.abandoned
 
+    def _abandon(self, worker: Worker) -> None:
+        """Leave a worker behind with its job."""
+        with self._lock:
+            self._leave(worker)
+            worker.abandoned = True
+            self._workers.discard(worker)
+
     def _look_at(self, due: float) -> None:
-        self._due = due
         _clock.look_at(self, due)
 
     def _look(self) -> None:
         """Give up what is late, and arrange the next look."""
-        now, late = time.monotonic(), list[tuple[Unit, int, Deadline]]()
+        now, late = time.monotonic(), list[tuple[Unit, int]]()
         due = now + self._beat()
         with self._lock:
             for worker in list(self._workers):
-                if worker.job is None or worker.deadline is None:
+                if worker.job is None or (deadline := worker.job[0].deadline) is None:
                     continue
-                left = worker.deadline.left + LATE_SECONDS
+                left = deadline.left + LATE_SECONDS
                 patience = left if left > 0 else self._cut(worker, left)
                 due = min(due, now + max(patience, 0.001))
                 if patience <= 0:
-                    late.append((*worker.job, worker.deadline))
-                    self._leave(worker)
-                    worker.abandoned = True
-                    self._workers.discard(worker)
+                    late.append(worker.job)
+                    self._abandon(worker)
         if late:
             self._aside(partial(self._give_up, late))
         with suppress(RuntimeError):  # no thread to be had now
             self._start_workers()
         with self._lock:
-            self._due = math.inf
+            _clock.forget(self)
             if self._workers or self._pending:
                 self._look_at(due)
 
@@ -677,9 +686,9 @@ class WorkerLane(Lane):
         """
         function()
 
-    def _give_up(self, late: list[tuple[Unit, int, Deadline]]) -> None:
-        for unit, i, deadline in late:
-            self._record(unit, i, unit.work.late(deadline, self.left_behind))
+    def _give_up(self, late: list[tuple[Unit, int]]) -> None:
+        for unit, i in late:
+            self._record(unit, i, unit.work.late(unit.deadline, self.left_behind))
 
     left_behind: ClassVar[str]
     """What becomes of a worker whose job is given up."""
@@ -720,7 +729,6 @@ class LoopLane(WorkerLane):
         now = time.monotonic()
         with self._lock:
             if not (self.is_alive and self._workers):
-                self._due = math.inf
                 return
             self._look_at(now + BEAT_SECONDS)
         if self._asked is None:
@@ -773,7 +781,6 @@ class LoopLane(WorkerLane):
             self._workers.discard(worker)
 
     async def _awaited(self, worker: Worker, unit: Unit, i: int) -> Score[Any]:
-        deadline = worker.deadline
         try:
             value = unit.work.execute(unit.jobs[i])
             if awaitable(value):
@@ -793,16 +800,7 @@ class LoopLane(WorkerLane):
         finally:
             if worker.cut_at is not None and sys.version_info >= (3, 11):
                 worker.task.uncancel()
-            worker.cut_at = worker.cut_at if worker.abandoned else None
-        return unit.work.late(deadline)
-
-    def _cut(self, worker: Worker, left: float) -> float:
-        now = time.monotonic()
-        if worker.cut_at is None:
-            worker.cut_at = now
-            worker.task.cancel()
-            return ABANDON_SECONDS
-        return ABANDON_SECONDS + max(left, worker.cut_at - now)
+        return unit.work.late(unit.deadline)
 
 
 class ThreadLane(WorkerLane):
@@ -814,14 +812,7 @@ class ThreadLane(WorkerLane):
     """
 
     left_behind = "; its thread was left"
-
-    def __init__(
-        self, max_workers: int, flush_after: float = FLUSH_SECONDS, *, eager: bool = True
-    ) -> None:
-        super().__init__(max_workers, flush_after)
-        self._eager = eager
-        """Whether jobs of unknown cost get all threads at once."""
-        self._flush_at = 0.0
+    _flush_at = 0.0
 
     @property
     def is_alive(self) -> bool:
@@ -840,10 +831,10 @@ class ThreadLane(WorkerLane):
         while self._workers and time.monotonic() < end:
             time.sleep(0.01)
         with self._lock:
-            for worker in self._workers:
-                self._leave(worker)
-                worker.abandoned = True
-            self._workers.clear()
+            for worker in list(self._workers):
+                if worker.task is not None:
+                    worker.task.cancel()
+                self._abandon(worker)
 
     def abandon(self) -> None:
         """Drop waiting jobs and leave those in flight, without waiting for it; from any thread."""
@@ -864,9 +855,6 @@ class ThreadLane(WorkerLane):
     def _beat(self) -> float:
         return WATCH_SECONDS
 
-    def _cut(self, worker: Worker, left: float) -> float:
-        return 0.0
-
     def _flush_soon(self, work: Work) -> None:
         """At once, but where the next job is over in no time."""
         now = time.monotonic()
@@ -878,7 +866,7 @@ class ThreadLane(WorkerLane):
         """One for cheap jobs, and one more for each thread that a job holds up; else as many as are
         allowed.
         """
-        cost = self._pending[0][0].work.cost
+        cost = self._pending[0].work.cost
         if not cost.cheap and (self._eager or cost.seconds is not None):
             return self._max_workers
         since = time.monotonic() - STUCK_SECONDS
@@ -910,40 +898,36 @@ class ThreadLane(WorkerLane):
         mark = self._begin(worker, unit, i)
         if not isinstance(mark, StopMark):
             return mark
-        outcome = unit.call(i)
+        outcome = self._score(worker, unit, i)
         unit.work.cost.learn(time.monotonic() - worker.since)
         if not self._leave(worker):
             return None
         outcome = unit.outcome_given_calls(mark, outcome)
         return unit.work.late(unit.deadline) if outcome.ok and unit.caller_is_gone else outcome
 
+    def _score(self, worker: Worker, unit: Unit, i: int) -> Score[Any]:
+        try:
+            value = unit.work.execute(unit.jobs[i])
+            if awaitable(value):  # it runs on the library loop as any coroutine
+                worker.task = library_loop.submit(_result_of(value))
+                value = worker.task.result()
+            if worker.cut_at is None:
+                return _score_of(value)
+        except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
+            if worker.cut_at is None or isinstance(error, DeadlineExceeded):
+                return unit.work.score_of(error)
+        finally:
+            worker.task = None
+        return unit.work.late(unit.deadline)
+
+
+async def _result_of(value: Any) -> Any:
+    return await value
+
 
 def _score_of(value: Any) -> Score[Any]:
     """What a job gave: a score, or the value of one."""
     return value if isinstance(value, Score) else Score(value)
-
-
-def _wait_for(value: Any, deadline: Deadline | None) -> Any:
-    """The result of something awaitable that a plain function returned; it runs on the library loop
-    as any coroutine.
-    """
-
-    async def wait() -> Any:
-        return await value
-
-    future = library_loop.submit(wait())
-    while True:
-        try:
-            return future.result(
-                None if deadline is None else max(0.0, deadline.left) + LATE_SECONDS
-            )
-        except concurrent.futures.TimeoutError:
-            if future.done():  # its own
-                raise
-            if deadline is not None and deadline.left > 0:  # its clock stood still meanwhile
-                continue
-            future.cancel()
-            raise DeadlineExceeded("No result within the deadline.") from None
 
 
 plain_types: set[type] = set()
@@ -968,9 +952,8 @@ def lane_named(
     name: LaneName, max_workers: int, flush_after: float = FLUSH_SECONDS, *, eager: bool = True
 ) -> WorkerLane:
     """The lane for coroutines ("loop"), or for plain functions ("threads")."""
-    if name == "loop":
-        return LoopLane(max_workers, flush_after)
-    return ThreadLane(max_workers, flush_after, eager=eager)
+    kind = LoopLane if name == "loop" else ThreadLane
+    return kind(max_workers, flush_after, eager=eager)
 
 
 RELAXED_GC = (200_000, 50, 100)

@@ -1,6 +1,9 @@
 """A run on a Ray cluster: this process plans, merges and keeps the run folder and the limits; actors
 judge.
 
+This process keeps the budget of the run as well: an actor asks it for each call (`ask`) or tells it
+(`reserve`, `settle`, `cancel`), and it hears facts that one of them learnt for all (`fact`).
+
 All that an actor has to say (results, what it asks of the budget, what it counts) comes by one road
 in the order in which it came to be: this process takes one letter after another. So a result is
 counted after what was spent on it, and a call that Ray fails says that the actor is gone. Rates are
@@ -10,22 +13,21 @@ shared out among the actors; replies are kept by each machine.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
+import itertools
 import pickle
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
 from loguru import logger as _loguru
 
-from rm_gallery.core.engine import coordinator
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.engine.coordinator import CoordinatedBudget, Coordinator
+from rm_gallery.core.engine.context import Claims, RunControl
 from rm_gallery.core.engine.engine import (
     RELAXED_GC,
     Lane,
@@ -37,6 +39,7 @@ from rm_gallery.core.engine.engine import (
 )
 from rm_gallery.core.engine.folder import AskedNotes
 from rm_gallery.core.engine.options import RunOptions, begin_counters, detached_options
+from rm_gallery.core.model.budget import Budget, Reservation, Usage
 from rm_gallery.core.model.limits import FailFast
 from rm_gallery.core.score import Score, failed, score_of_error, stopped
 from rm_gallery.core.utils.errors import (
@@ -104,13 +107,14 @@ class RayPlan:
     """
 
 
-class _Actor(Coordinator):
+class _Actor:
     """An actor, what it has, and what it says: what is called like a message takes it."""
 
     def __init__(self, lane: RayLane, handle: Any, ahead: int) -> None:
-        control = lane._work.control
-        super().__init__(control)
+        self.control = control = lane._work.control
         self._lane, self.handle = lane, handle
+        self._claims: dict[int, Claims] = {}
+        self._asking: dict[int, asyncio.Task[None]] = {}
         self.ahead = ahead
         """Units that it may have at once, so that it never waits for work."""
         self.units: dict[int, Unit] = {}
@@ -126,13 +130,61 @@ class _Actor(Coordinator):
     def say(self, *message: Any) -> None:
         """Tell it, soon, with what else there is to say."""
         if not self._out:
-            asyncio.get_running_loop().call_later(GATHER_SECONDS, self._send)
+            self._lane._loop.call_later(GATHER_SECONDS, self._send)
         self._out.append(message)
 
     def _send(self) -> None:
         out, self._out = self._out, []
         if self in self._lane._actors:
             self.handle.hear.remote(out)
+
+    def ask(self, number: int, *call: Any) -> None:
+        """Take a question for budget; its answer comes at once or later."""
+        asking = self._asking[number] = self._lane._loop.create_task(self._claim(number, *call))
+        asking.add_done_callback(partial(self._answer, number))
+
+    def _answer(self, number: int, asking: asyncio.Task[None]) -> None:
+        del self._asking[number]
+        if not asking.cancelled():
+            self.say("answer", number, asking.exception())  # raised by whoever asked
+
+    def reserve(self, number: int, *call: Any) -> None:
+        """Claim a call that nobody waits with: nothing is limited."""
+        with suppress(StopIteration):
+            self._claim(number, *call).send(None)
+
+    async def _claim(self, number: int, *call: Any) -> None:
+        claims = Claims(self.control, *call)
+        try:
+            await claims.reserve()
+        except BaseException:
+            claims.settle(Usage())
+            raise
+        self._claims[number] = claims
+
+    def settle(self, number: int, used: Usage) -> None:
+        """Hear what a call used."""
+        if (claims := self._claims.pop(number, None)) is not None:
+            claims.settle(used)
+            self.control.count("calls", used.calls, used)
+
+    def cancel(self, number: int) -> None:
+        """Hear that nobody waits any more, perhaps while the answer was on its way."""
+        if (task := self._asking.get(number)) is not None:
+            task.cancel()
+        self.settle(number, Usage())
+
+    def fact(self, name: str, *values: Any) -> None:
+        """Hear what it learnt and what holds for all."""
+        listeners[name](*values)
+
+    def gone(self) -> None:
+        """It is gone: what it had claimed counts as used, and others may have what it asked for."""
+        for task in self._asking.values():
+            task.cancel()
+        for number, claims in list(self._claims.items()):
+            self.settle(number, Usage(calls=1, input_tokens=claims.expected))
+        self.account({**self.counts, "in_flight": 0})
 
     def account(self, counts: dict[Any, int]) -> None:
         """Hear what it counted so far."""
@@ -178,7 +230,6 @@ class RayLane(Lane):
         self._remote = self._ray.remote(JudgeActor).options(
             num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
         )
-        self._waiting: deque[Unit] = deque()
         self._deaths: Counter[int] = Counter()
         """How many actors a unit died with, by its index."""
         self._actors: dict[_Actor, asyncio.Task[None]] = {}
@@ -231,7 +282,7 @@ class RayLane(Lane):
         for _ in range(count):
             self._start()
         while not self._over:
-            self._give_all()
+            self._start_workers()
             await asyncio.sleep(BEAT_SECONDS)
 
     def _start(self) -> None:
@@ -258,7 +309,6 @@ class RayLane(Lane):
         if self._actors.pop(actor, None) is None:
             return
         actor.gone()
-        actor.account({**actor.counts, "in_flight": 0})
         self._kill(actor)
         first_line = (str(error).strip() or "no reason given").splitlines()[0]
         why = f"{type(error).__name__}: {first_line[:200]}"
@@ -282,35 +332,30 @@ class RayLane(Lane):
                 self._complete_with(unit, failed("crashed", message, "rule"))
             else:
                 self._deaths[unit.index] += 1
-                self._waiting.appendleft(unit)
+                self._pending.appendleft(unit)
         if self._work.control.why_stopped is None:
             logger.warning("An actor of Ray is gone ({}); another one takes its place.", why)
             self._start()
-        self._give_all()
+        self._start_workers()
 
     def _kill(self, actor: _Actor) -> None:
         # whatever Ray has to say: it is gone, or will be with this process
-        with contextlib.suppress(Exception):
+        with suppress(Exception):
             self._ray.kill(actor.handle, no_restart=True)
 
     # -- units -------------------------------------------------------------------------------------
 
     def _start_workers(self) -> None:
-        self._waiting.extend(unit for unit, job in self._pending if not job)
-        self._pending.clear()
-        self._give_all()
-
-    def _give_all(self) -> None:
         control = self._work.control
-        while self._waiting and control.why_stopped is not None:
-            unit = self._waiting.popleft()
+        while self._pending and control.why_stopped is not None:
+            unit = self._pending.popleft()
             self._complete_with(unit, stopped(control.why_stopped, control.who_stopped))
         for actor in sorted(self._actors, key=lambda actor: len(actor.units)):
             self._give(actor)
 
     def _give(self, actor: _Actor) -> None:
         """Send an actor what it will be through with soon, or that the run has stopped."""
-        control, waiting = self._work.control, self._waiting
+        control, waiting = self._work.control, self._pending
         if not actor.ready or actor not in self._actors:
             return
         if control.why_stopped is not None:
@@ -338,7 +383,7 @@ class RayLane(Lane):
 
     def _done(self, actor: _Actor, index: int, packed: bytes) -> None:
         unit = actor.units.pop(index)
-        if not actor.units and self._waiting:  # it was through before it got more
+        if not actor.units and self._pending:  # it was through before it got more
             actor.ahead *= 2
         outcomes, asked = pickle.loads(packed)
         for place, hashes in asked:
@@ -358,8 +403,8 @@ class RayLane(Lane):
         self._close()
 
     async def _drain(self, grace: float) -> None:
-        self._waiting.clear()
-        self._give_all()
+        self._pending.clear()
+        self._start_workers()
         end = self._loop.time() + grace
         while any(actor.units for actor in self._actors) and self._loop.time() < end:
             await asyncio.sleep(0.02)
@@ -369,7 +414,7 @@ class RayLane(Lane):
     def _close(self) -> None:
         """Let the actors go: nobody waits for what they are at."""
         self._over = True
-        self._waiting.clear()
+        self._pending.clear()
         actors, self._actors = self._actors, {}
 
         def kill() -> None:
@@ -380,6 +425,70 @@ class RayLane(Lane):
 
 
 # -- in an actor -----------------------------------------------------------------------------------
+
+tell_driver: Callable[..., None] | None = None
+"""Sends a message to the process that began the run, where this one judges for it."""
+listeners: dict[str, Callable[..., Any]] = {}
+"""What takes in a fact that a process learnt and that holds for all, by the fact's name."""
+
+
+def share_fact(name: str, *values: Any) -> None:
+    """Tell the process that began the run, where this one judges for it."""
+    if tell_driver is not None:
+        tell_driver("fact", name, *values)
+
+
+class _BudgetThere(Budget):
+    """The budget of the run, which the process that began it keeps; where nothing is limited no call
+    waits for an answer. Lives on one event loop.
+
+    Args:
+        send: sends a message.
+        limited: whether a call has to wait until it is known that there is budget for it.
+    """
+
+    def __init__(self, send: Callable[..., None], limited: bool) -> None:
+        super().__init__()
+        self._send, self._asks = send, limited
+        self._numbers = itertools.count(1)
+        self.answers: dict[int, asyncio.Future[None]] = {}
+        """By the number of a call, where its answer comes."""
+
+    def _say(self, what: str, *call: Any) -> Reservation:
+        number = next(self._numbers)
+        self._send(what, number, *call)
+        return Reservation(0.0, 0.0, number)
+
+    def try_reserve(
+        self, model: str = "", expected: int = 0, most: int | None = None
+    ) -> Reservation | None:
+        """Claim one call, where that needs no answer."""
+        return None if self._asks else self._say("reserve", model, expected, most)
+
+    async def reserve(
+        self, model: str = "", expected: int = 0, most: int | None = None
+    ) -> Reservation:
+        """Claim one call; raises what the budget's keeper raises."""
+        claim = self._say("ask", model, expected, most)
+        answer = self.answers[claim.entry] = asyncio.get_running_loop().create_future()
+        try:
+            await answer
+        except asyncio.CancelledError:
+            self._send("cancel", claim.entry)
+            raise
+        finally:
+            del self.answers[claim.entry]
+        return claim
+
+    def answer(self, number: int, error: BaseException | None) -> None:
+        """Take an answer; one that nobody waits for any more was cancelled there as well."""
+        future = self.answers.get(number)
+        if future is not None and not future.done():
+            future.set_result(None) if error is None else future.set_exception(error)
+
+    def settle(self, reservation: Reservation, usage: Usage, model: str = "") -> None:
+        """Say what a call used."""
+        self._send("settle", reservation.entry, usage)
 
 
 class _AskedHere(AskedNotes):
@@ -444,11 +553,12 @@ class JudgeActor:
         self._out.append(message)
 
     def _begin(self, setup: bytes) -> None:
-        say = coordinator.tell_driver = self._say
+        global tell_driver
+        say = tell_driver = self._say
         with with_keys():
             cls, keywords, options, settings, limit, limited, keeps = pickle.loads(setup)
         asked, replies, trace = keeps
-        self._budget = CoordinatedBudget(say, limited)
+        self._budget = _BudgetThere(say, limited)
         control = RunControl(
             fail_fast=None if limit is None else FailFast(limit),
             replies=_RepliesThere(partial(say, "reply")) if replies else None,
@@ -470,7 +580,7 @@ class JudgeActor:
         """What there is to say, soon, or after a while that there is nothing."""
         for turn in range(int(BEAT_SECONDS / GATHER_SECONDS)):
             await asyncio.sleep(GATHER_SECONDS)
-            waits = not self._open or self._budget.asking
+            waits = not self._open or self._budget.answers
             if (
                 self._error is not None
                 or self._out

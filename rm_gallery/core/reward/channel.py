@@ -13,9 +13,9 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
-from rm_gallery.core.engine import coordinator
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import NotAsked, channel_trial
+from rm_gallery.core.engine.ray import listeners, share_fact
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.decisions import Question
 from rm_gallery.core.model.message import ChatResponse, Decision
@@ -395,10 +395,10 @@ def _note(key: tuple[str, str], way: str, left_out: Sequence[Exception]) -> None
             left_out[-1],
         )
     _known.setdefault(key, way)
-    coordinator.share_fact("channel", key, way)
+    share_fact("channel", key, way)
 
 
-coordinator.listeners["channel"] = _known.setdefault
+listeners["channel"] = _known.setdefault
 
 
 WORDS = {
