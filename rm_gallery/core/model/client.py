@@ -191,7 +191,7 @@ async def _landed(
         assert call is not None
         call.follow(clock)
         try:
-            landed: T = await asyncio.shield(call.task)
+            landed: Answer = await asyncio.shield(call.task)
             return landed
         except (DeadlineExceeded, BudgetExceeded, RunStopped):
             # the limits of whoever asked first are not the limits of this sample
@@ -553,8 +553,7 @@ async def persist(
         DeadlineExceeded: no time is left for another attempt; names attempts and last cause.
     """
     deadline, failures = deadline or Deadline(), list[ProviderError]()
-    began = endpoint.now()
-    pauses: Iterator[float] | None = None  # made by the first failure: nearly no call has one
+    pauses = _pauses(failures, policy, endpoint, deadline, patience, endpoint.now())
     while deadline.left > 0:
         try:
             answered = await call()
@@ -566,7 +565,6 @@ async def persist(
             if failures:
                 deadline.note = ""  # what comes later is not late for its sake
             return answered
-        pauses = pauses or _pauses(failures, policy, endpoint, deadline, patience, began)
         wait = next(pauses)
         on_retry(len(failures), failures[-1], wait)
         if wait:
