@@ -15,7 +15,7 @@ import asyncio
 import math
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -148,35 +148,20 @@ async def _complete(llm: BaseModelCall, payload: Json, repeat: int, run: RunCont
             _keep_beside(llm, key, stored, reply, run)
             return reply
 
-    def make() -> Call:
-        return Call(llm, payload, route, run, deadline)
-
-    async def ask(call: Call) -> Answer:
-        raw, reply = await call.answer()
-        stored = llm.kept(raw, reply) if key else None
-        # on disk before its sample counts as judged, so that a killed run pays nothing twice
-        if stored is not None and cache is not None:
-            cache.put(key, stored)
-        return reply, stored
-
+    make = partial(Call, llm, payload, route, run, deadline, key, cache)
     if may_cache:
-        reply, stored = await _landed(key, make, ask, deadline)
+        reply, stored = await _landed(key, make, deadline)
     else:
         call = make()
         call.task = cast("asyncio.Task[Any]", asyncio.current_task())
         call.follow(deadline)
-        reply, stored = await ask(call)
+        reply, stored = await call.answer()
     if run.replies is not None:
         _keep_beside(llm, key, stored, reply, run)
     return reply
 
 
-async def _landed(
-    key: str,
-    make: Callable[[], Call],
-    ask: Callable[[Call], Coroutine[Any, Any, Answer]],
-    clock: Deadline,
-) -> Answer:
+async def _landed(key: str, make: Callable[[], Call], clock: Deadline) -> Answer:
     """What comes of the call that is in flight under a key, or of one that is made now. Who goes away
     leaves the others alone; the call ends with the last of them, and nothing is remembered
     afterwards.
@@ -186,7 +171,7 @@ async def _landed(
         # who joined one that is over would join it for ever
         if own := call is None or call.task.done():
             call = _shared.flights[key] = make()
-            call.task = asyncio.get_running_loop().create_task(ask(call))
+            call.task = asyncio.get_running_loop().create_task(call.answer())
             call.task.add_done_callback(_seen)
         assert call is not None
         call.follow(clock)
@@ -243,11 +228,11 @@ def trouble_at(llm: BaseModelCall) -> str:
     """Why the endpoint of a model is in trouble now (slow, limited or down), as far as this process
     has asked it; empty while it is not. From any thread.
     """
-    endpoint = _shared.endpoints.get(_key_of(llm, llm.route()))
+    endpoint = _shared.endpoints.get(_place_of(llm, llm.route()))
     return "" if endpoint is None else endpoint.trouble
 
 
-def _key_of(llm: BaseModelCall, route: str) -> str:
+def _place_of(llm: BaseModelCall, route: str) -> str:
     return f"{route} {llm.account()} {llm.model}"
 
 
@@ -266,21 +251,30 @@ class Call(Visit):
     """What makes it."""
 
     def __init__(
-        self, llm: BaseModelCall, payload: Json, route: str, run: RunControl, deadline: Deadline
+        self,
+        llm: BaseModelCall,
+        payload: Json,
+        route: str,
+        run: RunControl,
+        deadline: Deadline,
+        key: str,
+        cache: storage.ReplyCache | None,
     ) -> None:
         self.llm, self.payload, self.run = llm, payload, run
+        self.key, self.cache = key, cache
+        """Of what is kept of the answer, and where; empty where nothing is."""
         self.deadline = deadline
         """Of whoever asked first."""
-        key = _key_of(llm, route)
-        endpoint = _shared.endpoints.get(key)
+        place = _place_of(llm, route)
+        endpoint = _shared.endpoints.get(place)
         if endpoint is None:
-            endpoint = _shared.endpoints[key] = Endpoint(name=llm.endpoint_key())
+            endpoint = _shared.endpoints[place] = Endpoint(name=llm.endpoint_key())
         super().__init__(endpoint, Counter(), patience=llm.max_outage)
         if run.max_workers:
-            run.hold(key, self._lease)
+            run.hold(place, self._lease)
         if run.max_outage is not None:
             self.outage_counts, self.patience = True, min(self.patience, run.max_outage)
-            self.began = run.first_asked.setdefault(key, self.began)
+            self.began = run.first_asked.setdefault(place, self.began)
         self.rates = llm.requests_per_minute, llm.tokens_per_minute
         """Another model object's are that one's own."""
         asked = [message.get("content", "") for message in payload.get("messages", ())]
@@ -311,32 +305,32 @@ class Call(Visit):
         if self.waits or self.sent is not None:
             self.set_clocks()
 
-    async def answer(self) -> tuple[Json, Any]:
-        """The raw answer and the checked reply; see `BaseLLM.achat` for the errors."""
-        run, endpoint = self.run, self.endpoint
-        # a call outside of any run is not bound by what the runs beside it may have in flight
-        end_lease = None if run.max_workers else endpoint.lease(CEILING)
+    async def answer(self) -> Answer:
+        """The checked reply, kept; see `BaseLLM.achat` for the errors."""
+        run, llm = self.run, self.llm
         run.calls_out.add(self)
         try:
             try:
-                answered = await persist(
+                raw, reply = await persist(
                     self._attempt,
-                    run.retry or _policy(self.llm.max_attempts),
-                    endpoint,
+                    run.retry or _policy(llm.max_attempts),
+                    self.endpoint,
                     deadline=self.deadline,
                     patience=self.patience,
                     on_retry=self._retried,
                 )
             finally:
                 run.calls_out.discard(self)
-                if end_lease is not None:
-                    end_lease()
         except BaseException as error:
             self._fail(error)
             raise
         if run.fail_fast is not None:
             run.fail_fast.success()
-        return answered
+        stored = llm.kept(raw, reply) if self.key else None
+        # on disk before its sample counts as judged, so that a killed run pays nothing twice
+        if stored is not None and self.cache is not None:
+            self.cache.put(self.key, stored)
+        return reply, stored
 
     def _fail(self, error: BaseException) -> None:
         """Tell the run of what ended the call; raises what the caller is told instead of it."""
@@ -381,7 +375,7 @@ class Call(Visit):
             if limited:  # whoever waits for the budget takes no slot from other runs
                 await claims.reserve(self.waiting)
             if not endpoint.enter(self):
-                await endpoint.wait(self, id(run))
+                await self._wait_for_slot()
             if self.rates != (None, None):
                 await self._take_rate()
             run.check_halted()
@@ -397,6 +391,16 @@ class Call(Visit):
         self._settle(claims, llm.usage(reply, self.expected))
         endpoint.leave(self)
         return raw, reply
+
+    async def _wait_for_slot(self) -> None:
+        if self.run.max_workers:
+            return await self.endpoint.wait(self, id(self.run))
+        # a call outside of any run is not bound by what the runs beside it may have in flight
+        end_lease = self.endpoint.lease(CEILING)
+        try:
+            await self.endpoint.wait(self, id(self.run))
+        finally:
+            end_lease()
 
     async def _take_rate(self) -> None:
         """Wait for its share of the rates."""
@@ -553,7 +557,7 @@ async def persist(
         DeadlineExceeded: no time is left for another attempt; names attempts and last cause.
     """
     deadline, failures = deadline or Deadline(), list[ProviderError]()
-    pauses = _pauses(failures, policy, endpoint, deadline, patience, endpoint.now())
+    began, pauses = endpoint.now(), None
     while deadline.left > 0:
         try:
             answered = await call()
@@ -565,6 +569,7 @@ async def persist(
             if failures:
                 deadline.note = ""  # what comes later is not late for its sake
             return answered
+        pauses = pauses or _pauses(failures, policy, endpoint, deadline, patience, began)
         wait = next(pauses)
         on_retry(len(failures), failures[-1], wait)
         if wait:

@@ -381,11 +381,12 @@ class Endpoint:
         if end == "ok":
             self._durations.append(now - sent)
             self._serves(now)
-        elif end != "other":
-            self._why = why or self._why
-            self._fails(visit, end, retry_after, now)
-        if self._down:  # a look that was cut short is made again
-            self._probe_at = min(self._probe_at, now + self._probe_every)
+        else:
+            if end != "other":
+                self._why = why or self._why
+                self._fails(visit, end, retry_after, now)
+            if self._down:  # a look that was cut short is made again
+                self._probe_at = min(self._probe_at, now + self._probe_every)
         if self.state != before:
             self._set_clocks()
         if end == "rate_limit" and not self._paused_until:
