@@ -288,9 +288,8 @@ def test_endpoint(line: Line) -> Line:
                 waiting.pop(*arguments).cancel()
             elif what == "lease":
                 leases.append(bound.lease(arguments[0]))
-                leases[-1].__enter__()
             elif what == "leave":
-                leases.pop().__exit__(None, None, None)
+                leases.pop()()
             elif what == "turn":  # so many are served, and others come
                 for _ in range(arguments[0]):
                     bound.leave(inside.pop(0))

@@ -240,8 +240,8 @@ class RunControl:
                     each.usage.add(usage)
 
     def note_served(self, asked: str, answered: str) -> None:
-        """Hear which model said that it answered; for the library's event loop alone."""
-        for each in self._and_around() if answered not in ("", asked) else ():
+        """Hear that another model than the one that was asked said it answered; for the library's event loop alone."""
+        for each in self._and_around():
             known = each.served.setdefault(asked, set())
             if len(known) < MOST_SERVED:
                 known.add(answered[:100])

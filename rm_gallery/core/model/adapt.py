@@ -84,6 +84,10 @@ class Adaptation:
         return replace(self, fields=fields), f"refused '{name}', which is {how}"
 
 
+PLAIN = Adaptation()
+"""As they are."""
+
+
 def _alternating(turns: Any) -> list[Json]:
     """The turns with what the system says before the first user's, and turns in a row of one
     speaker as one.

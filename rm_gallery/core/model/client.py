@@ -15,11 +15,11 @@ import asyncio
 import math
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import nullcontext, suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import (
@@ -37,6 +37,7 @@ from rm_gallery.core.engine.context import (
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.options import BATCH_PRICE_SHARE
 from rm_gallery.core.model import storage
+from rm_gallery.core.model.adapt import PLAIN
 from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.limits import (
     CEILING,
@@ -53,12 +54,15 @@ from rm_gallery.core.utils.errors import (
     DeadlineExceeded,
     ProviderError,
     RequestError,
+    RMGalleryError,
     Unscored,
     logger,
 )
 from rm_gallery.core.utils.spans import call_span
 
 T = TypeVar("T")
+Answer: TypeAlias = tuple[Any, bytes | None]
+"""A reply, and what is kept of it."""
 GONE = frozenset({404, 405})
 """What answers so under a name that was served before is most likely being replaced."""
 NOT_THE_CALL = frozenset({404, 405, 502, 503, 529})
@@ -102,25 +106,32 @@ async def complete(llm: BaseModelCall, payload: Json, repeat: int = 0) -> Any:
     with call_span(llm.model, llm.endpoint_key, payload, run.span) as record_reply:
         try:
             record_reply(reply := await _complete(llm, payload, repeat, run))
-        except (BudgetExceeded, RunStopped, NotAsked) as error:
-            # another way to ask may be the one that was taken then
-            if not (isinstance(error, NotAsked) and channel_trial.get() == "trial"):
-                note_stop(stop_mark.get())
+        except RMGalleryError as error:
+            _tell_the_job(error)
             raise
-        except (ProviderError, DeadlineExceeded) as error:
-            if (mark := stop_mark.get()) is not None:
-                mark.unanswered.append(
-                    error if isinstance(error, ProviderError) else error.__cause__ or error
-                )
-            raise
-    run.note_served(llm.model, getattr(reply, "model", "") or payload.get("model", ""))
+    answered = getattr(reply, "model", "") or payload.get("model", "")
+    if answered not in ("", llm.model):
+        run.note_served(llm.model, answered)
     return reply
+
+
+def _tell_the_job(error: RMGalleryError) -> None:
+    """Mark the current job, whose call was stopped or got no answer."""
+    mark = stop_mark.get()
+    if isinstance(error, NotAsked) and channel_trial.get() == "trial":
+        return  # another way to ask may be the one that was taken then
+    if isinstance(error, BudgetExceeded | RunStopped | NotAsked):
+        note_stop(mark)
+    elif mark is not None and isinstance(error, ProviderError):
+        mark.unanswered.append(error)
+    elif mark is not None and isinstance(error, DeadlineExceeded):
+        mark.unanswered.append(error.__cause__ or error)
 
 
 async def _complete(llm: BaseModelCall, payload: Json, repeat: int, run: RunControl) -> Any:
     route, deadline = llm.route(), current_deadline.get() or Deadline()
-    may_cache = llm.cache if run.use_cache is None else run.use_cache
-    may_cache = payload.get("temperature") == 0 if may_cache is None else may_cache
+    wishes = run.use_cache, llm.cache, payload.get("temperature") == 0
+    may_cache = next(wish for wish in wishes if wish is not None)
     offline, key = run.offline and llm.remote, ""
     if may_cache or offline or run.replies is not None:
         try:
@@ -130,40 +141,27 @@ async def _complete(llm: BaseModelCall, payload: Json, repeat: int, run: RunCont
     if offline:
         return _reply_kept(llm, key, run)
     cache = storage.shared() if may_cache else None
-    stored = cache.get(key) if cache is not None else None
-    if stored is not None:
+    if cache is not None and (stored := cache.get(key)) is not None:
         with suppress(ProviderError, ValueError):  # a row that cannot be read is asked for anew
             reply = llm.restored(stored)
             run.count("cached")
             _keep_beside(llm, key, stored, reply, run)
             return reply
 
-    async def ask(call: Call) -> tuple[Any, bytes | None]:
-        raw, reply = await call.answer()
-        stored = llm.kept(raw, reply) if key else None
-        # on disk before its sample counts as judged, so that a killed run pays nothing twice
-        if stored is not None and cache is not None:
-            cache.put(key, stored)
-        return reply, stored
-
-    make = partial(Call, llm, payload, route, run, deadline)
+    make = partial(Call, llm, payload, route, run, deadline, key, cache)
     if may_cache:
-        reply, stored = await _landed(key, make, ask, deadline)
+        reply, stored = await _landed(key, make, deadline)
     else:
         call = make()
         call.task = cast("asyncio.Task[Any]", asyncio.current_task())
         call.follow(deadline)
-        reply, stored = await ask(call)
-    _keep_beside(llm, key, stored, reply, run)
+        reply, stored = await call.answer()
+    if run.replies is not None:
+        _keep_beside(llm, key, stored, reply, run)
     return reply
 
 
-async def _landed(
-    key: str,
-    make: Callable[[], Call],
-    ask: Callable[[Call], Coroutine[Any, Any, T]],
-    clock: Deadline,
-) -> T:
+async def _landed(key: str, make: Callable[[], Call], clock: Deadline) -> Answer:
     """What comes of the call that is in flight under a key, or of one that is made now. Who goes away
     leaves the others alone; the call ends with the last of them, and nothing is remembered
     afterwards.
@@ -173,12 +171,12 @@ async def _landed(
         # who joined one that is over would join it for ever
         if own := call is None or call.task.done():
             call = _shared.flights[key] = make()
-            call.task = asyncio.get_running_loop().create_task(ask(call))
+            call.task = asyncio.get_running_loop().create_task(call.answer())
             call.task.add_done_callback(_seen)
         assert call is not None
         call.follow(clock)
         try:
-            landed: T = await asyncio.shield(call.task)
+            landed: Answer = await asyncio.shield(call.task)
             return landed
         except (DeadlineExceeded, BudgetExceeded, RunStopped):
             # the limits of whoever asked first are not the limits of this sample
@@ -230,11 +228,11 @@ def trouble_at(llm: BaseModelCall) -> str:
     """Why the endpoint of a model is in trouble now (slow, limited or down), as far as this process
     has asked it; empty while it is not. From any thread.
     """
-    endpoint = _shared.endpoints.get(_key_of(llm, llm.route()))
+    endpoint = _shared.endpoints.get(_place_of(llm, llm.route()))
     return "" if endpoint is None else endpoint.trouble
 
 
-def _key_of(llm: BaseModelCall, route: str) -> str:
+def _place_of(llm: BaseModelCall, route: str) -> str:
     return f"{route} {llm.account()} {llm.model}"
 
 
@@ -253,26 +251,32 @@ class Call(Visit):
     """What makes it."""
 
     def __init__(
-        self, llm: BaseModelCall, payload: Json, route: str, run: RunControl, deadline: Deadline
+        self,
+        llm: BaseModelCall,
+        payload: Json,
+        route: str,
+        run: RunControl,
+        deadline: Deadline,
+        key: str,
+        cache: storage.ReplyCache | None,
     ) -> None:
         self.llm, self.payload, self.run = llm, payload, run
+        self.key, self.cache = key, cache
+        """Of what is kept of the answer, and where; empty where nothing is."""
         self.deadline = deadline
         """Of whoever asked first."""
-        key = _key_of(llm, route)
-        endpoint = _shared.endpoints.get(key) or _shared.endpoints.setdefault(
-            key, Endpoint(name=llm.endpoint_key())
-        )
+        place = _place_of(llm, route)
+        endpoint = _shared.endpoints.get(place)
+        if endpoint is None:
+            endpoint = _shared.endpoints[place] = Endpoint(name=llm.endpoint_key())
         super().__init__(endpoint, Counter(), patience=llm.max_outage)
         if run.max_workers:
-            run.hold(key, self._lease)
+            run.hold(place, self._lease)
         if run.max_outage is not None:
             self.outage_counts, self.patience = True, min(self.patience, run.max_outage)
-            self.began = run.first_asked.setdefault(key, self.began)
-        rates = llm.requests_per_minute, llm.tokens_per_minute
-        # another model object's limits are that one's own
-        self.rate = None if rates == (None, None) else endpoint.rate
-        if self.rate is not None:
-            self.rate.set(*(None if rate is None else run.rate_share * rate for rate in rates))
+            self.began = run.first_asked.setdefault(place, self.began)
+        self.rates = llm.requests_per_minute, llm.tokens_per_minute
+        """Another model object's are that one's own."""
         asked = [message.get("content", "") for message in payload.get("messages", ())]
         characters = sum(len(str(text)) for text in (payload.get("input", ""), *asked))
         self.expected = characters // 4 + 1
@@ -285,13 +289,11 @@ class Call(Visit):
 
     def _lease(self) -> Callable[[], None]:
         """Have the endpoint allow what the run asks for; what gives that back."""
-        lease = self.endpoint.lease(self.run.max_workers)
-        lease.__enter__()
-        loop = asyncio.get_running_loop()
+        end, loop = self.endpoint.lease(self.run.max_workers), asyncio.get_running_loop()
 
         def give_back() -> None:
             with suppress(RuntimeError):  # a loop that closed meanwhile took its limits with it
-                loop.call_soon_threadsafe(lease.__exit__, None, None, None)
+                loop.call_soon_threadsafe(end)
 
         return give_back
 
@@ -303,49 +305,52 @@ class Call(Visit):
         if self.waits or self.sent is not None:
             self.set_clocks()
 
-    async def answer(self) -> tuple[Json, Any]:
-        """The raw answer and the checked reply; see `BaseLLM.achat` for the errors."""
-        run = self.run
+    async def answer(self) -> Answer:
+        """The checked reply, kept; see `BaseLLM.achat` for the errors."""
+        run, llm = self.run, self.llm
         run.calls_out.add(self)
         try:
-            # a call outside of any run is not bound by what the runs beside it may have in flight
-            with nullcontext() if run.max_workers else self.endpoint.lease(CEILING):
-                answered = await persist(
+            try:
+                raw, reply = await persist(
                     self._attempt,
-                    run.retry or _policy(self.llm.max_attempts),
+                    run.retry or _policy(llm.max_attempts),
                     self.endpoint,
                     deadline=self.deadline,
                     patience=self.patience,
                     on_retry=self._retried,
                 )
-        except asyncio.CancelledError:
-            if not self._was_cut():
-                raise
-            raise run.not_judged() from None
-        except EndpointDown as error:
-            if run is _shared.outside:
-                raise
-            run.calls_out.discard(self)
-            run.give_up(self.endpoint, str(error))
-            raise run.not_judged() from error
-        except ProviderError as error:
-            if error.filtered:
-                raise Unscored(
-                    f"The endpoint's content filter refused the question: {error}",
-                    reason="content_filter",
-                    cause="judge",
-                ) from error
-            self._count_for_fail_fast(error)
+            finally:
+                run.calls_out.discard(self)
+        except BaseException as error:
+            self._fail(error)
             raise
-        except DeadlineExceeded as error:
-            if isinstance(error.__cause__, ProviderError):
-                self._count_for_fail_fast(error.__cause__)
-            raise
-        finally:
-            run.calls_out.discard(self)
         if run.fail_fast is not None:
             run.fail_fast.success()
-        return answered
+        stored = llm.kept(raw, reply) if self.key else None
+        # on disk before its sample counts as judged, so that a killed run pays nothing twice
+        if stored is not None and self.cache is not None:
+            self.cache.put(self.key, stored)
+        return reply, stored
+
+    def _fail(self, error: BaseException) -> None:
+        """Tell the run of what ended the call; raises what the caller is told instead of it."""
+        run = self.run
+        if isinstance(error, asyncio.CancelledError) and self._was_cut():
+            raise run.not_judged() from None
+        if isinstance(error, EndpointDown):
+            if run is not _shared.outside:
+                run.give_up(self.endpoint, str(error))
+                raise run.not_judged() from error
+        elif isinstance(error, ProviderError) and error.filtered:
+            raise Unscored(
+                f"The endpoint's content filter refused the question: {error}",
+                reason="content_filter",
+                cause="judge",
+            ) from error
+        else:
+            self._count_for_fail_fast(
+                error.__cause__ if isinstance(error, DeadlineExceeded) else error
+            )
 
     def cut(self) -> None:
         """End the call, whatever it waits for: its run has stopped."""
@@ -370,12 +375,9 @@ class Call(Visit):
             if limited:  # whoever waits for the budget takes no slot from other runs
                 await claims.reserve(self.waiting)
             if not endpoint.enter(self):
-                await endpoint.wait(self, id(run))
-            if self.rate is not None:
-                if not self.rate.enter(self.expected):
-                    with self.waiting():
-                        await self.rate.wait(self.expected, id(run))
-                self.rated = self.expected
+                await self._wait_for_slot()
+            if self.rates != (None, None):
+                await self._take_rate()
             run.check_halted()
             if not limited:
                 # not before: what still waits must not stand in spend.log when the process is killed
@@ -389,6 +391,25 @@ class Call(Visit):
         self._settle(claims, llm.usage(reply, self.expected))
         endpoint.leave(self)
         return raw, reply
+
+    async def _wait_for_slot(self) -> None:
+        if self.run.max_workers:
+            return await self.endpoint.wait(self, id(self.run))
+        # a call outside of any run is not bound by what the runs beside it may have in flight
+        end_lease = self.endpoint.lease(CEILING)
+        try:
+            await self.endpoint.wait(self, id(self.run))
+        finally:
+            end_lease()
+
+    async def _take_rate(self) -> None:
+        """Wait for its share of the rates."""
+        share, rate = self.run.rate_share, self.endpoint.rate
+        rate.set(*(None if each is None else share * each for each in self.rates))
+        if not rate.enter(self.expected):
+            with self.waiting():
+                await rate.wait(self.expected, id(self.run))
+        self.rated = self.expected
 
     def _book_failure(self, claims: Claims, error: BaseException) -> None:
         """Book what an attempt cost that gave no reply, and tell the endpoint what it was."""
@@ -427,7 +448,7 @@ class Call(Visit):
     async def _request(self, timeout: float) -> Json:
         """One request, sent as this model at this endpoint is known to take it."""
         known = self.endpoint.request_form
-        sent = known.of(self.payload)
+        sent = self.payload if known is PLAIN else known.of(self.payload)
         try:
             return await self.llm.attempt(sent, timeout)
         except ProviderError as error:
@@ -444,20 +465,16 @@ class Call(Visit):
 
         It is remembered, and said, once a request that was sent so was answered.
         """
-        endpoint, how, said = (
-            self.endpoint,
-            self.endpoint.request_form,
-            list[tuple[str, ProviderError]](),
-        )
+        how, said = self.endpoint.request_form, list[tuple[str, ProviderError]]()
         while (change := how.after(refusal, how.of(self.payload))) is not None:
-            how = change[0]
-            said.append((change[1], refusal))
+            how, what = change
+            said.append((what, refusal))
             try:
                 raw = await self.llm.attempt(how.of(self.payload), timeout)
             except ProviderError as error:
                 refusal = error
                 continue
-            endpoint.request_form = how
+            self.endpoint.request_form = how
             for what, why in said:
                 logger.warning("model {} {} from now on: {}", self.llm.model, what, why)
             return raw
@@ -495,8 +512,8 @@ class Call(Visit):
         return raw, reply
 
     def _settle(self, claims: Claims, used: Usage) -> None:
-        if self.rate is not None and self.rated:
-            self.rate.settle(self.rated, used.total_tokens)
+        if self.rated:
+            self.endpoint.rate.settle(self.rated, used.total_tokens)
         claims.settle(used)
         self.run.count("calls", used.calls, used)
 
@@ -506,12 +523,13 @@ class Call(Visit):
         )
         self.run.count("retries")
 
-    def _count_for_fail_fast(self, error: ProviderError) -> None:
-        run = self.run
-        if error.of_a_field and channel_trial.get() == "trial":
+    def _count_for_fail_fast(self, error: BaseException | None) -> None:
+        counting = self.run.fail_fast
+        if counting is None or not isinstance(error, ProviderError):
             return
-        if run.fail_fast is not None and run.fail_fast.failure(error):
-            run.stop(run.fail_fast.message or str(error), halt=True, by="endpoint")
+        of_a_trial = error.of_a_field and channel_trial.get() == "trial"
+        if not of_a_trial and counting.failure(error):
+            self.run.stop(counting.message or str(error), halt=True, by="endpoint")
 
 
 async def persist(
@@ -539,8 +557,7 @@ async def persist(
         DeadlineExceeded: no time is left for another attempt; names attempts and last cause.
     """
     deadline, failures = deadline or Deadline(), list[ProviderError]()
-    began = endpoint.now()
-    pauses: Iterator[float] | None = None  # made by the first failure: nearly no call has one
+    began, pauses = endpoint.now(), None
     while deadline.left > 0:
         try:
             answered = await call()

@@ -20,9 +20,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
-from rm_gallery.core.model.adapt import Adaptation
+from rm_gallery.core.model.adapt import PLAIN
 from rm_gallery.core.utils.errors import ConfigError, ProviderError
 
 if TYPE_CHECKING:
@@ -234,7 +235,7 @@ class Endpoint:
         self.answered = self.served = False
         """Whether it ever gave an answer of any kind, and whether it ever served a call."""
         self.served_at = -math.inf
-        self.request_form = Adaptation()
+        self.request_form = PLAIN
         """How requests are sent to it."""
         self.learning = asyncio.Lock()
         self.rate = RateLimit(clock=clock)
@@ -242,7 +243,7 @@ class Endpoint:
         self._ceiling = ceiling
         self._slots = self._held = 0
         """Slots that are taken, and those of them that a refused call keeps."""
-        self._leases: Counter[int] = Counter()
+        self._leases = Counter[int]()
         self._visits = set[Visit]()
         """Those that have a slot or wait for one."""
         self._queue: FairQueue[Visit] = FairQueue(self._tick)
@@ -310,20 +311,19 @@ class Endpoint:
         slow = len(took) >= 8 and last[4] > max(1.0, 5.0 * took[len(took) // 10])
         return f"{self.name} is slow" if slow else ""
 
-    @contextmanager
-    def lease(self, ceiling: int) -> Iterator[Endpoint]:
-        """Ask for up to `ceiling` calls in flight while the block runs; the highest of all open
-        leases holds.
+    def lease(self, ceiling: int) -> Callable[[], None]:
+        """Ask for up to `ceiling` calls in flight; what is given back ends that. The highest of all
+        open leases holds.
         """
         if ceiling < 1:
             raise ConfigError(f"concurrency must be at least 1, got {ceiling}")
         self._leases[ceiling] += 1
         self._free(0)
-        try:
-            yield self
-        finally:
-            self._leases -= Counter([ceiling])
-            self._free(0)
+        return partial(self._end_lease, ceiling)
+
+    def _end_lease(self, ceiling: int) -> None:
+        self._leases -= Counter([ceiling])
+        self._free(0)
 
     @property
     def _holds(self) -> bool:
@@ -381,11 +381,12 @@ class Endpoint:
         if end == "ok":
             self._durations.append(now - sent)
             self._serves(now)
-        elif end != "other":
-            self._why = why or self._why
-            self._fails(visit, end, retry_after, now)
-        if self._down:  # a look that was cut short is made again
-            self._probe_at = min(self._probe_at, now + self._probe_every)
+        else:
+            if end != "other":
+                self._why = why or self._why
+                self._fails(visit, end, retry_after, now)
+            if self._down:  # a look that was cut short is made again
+                self._probe_at = min(self._probe_at, now + self._probe_every)
         if self.state != before:
             self._set_clocks()
         if end == "rate_limit" and not self._paused_until:
@@ -407,7 +408,8 @@ class Endpoint:
             self._refused_share *= 0 if quiet else 1 - 1 / _LAST_CALLS
             if self._refused_share < FEW_REFUSED and 5 * self._slots >= 4 * self._limit:
                 self._limit += 1 if quiet else 1 / self._limit
-            self._compare_shares(False, now)
+            if self._is_bounded:
+                self._compare_shares(False, now)
             if self._limit >= self._most:
                 self._limit, self._is_bounded = math.inf, False
 

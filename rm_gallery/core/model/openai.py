@@ -38,7 +38,7 @@ from rm_gallery.core.utils.errors import (
     RequestError,
     logger,
 )
-from rm_gallery.core.utils.models import build
+from rm_gallery.core.utils.models import build, copy_with
 from rm_gallery.core.utils.shown import MASK, is_credential, one_line
 
 if TYPE_CHECKING:
@@ -74,34 +74,20 @@ def to_response(raw: Json, endpoint: str, cached: bool = False) -> ChatResponse:
         )
         raise unusable(endpoint, f"answered {what}")
     content, refusal, calls = told.get("content"), told.get("refusal"), told.get("tool_calls")
-    message: Json = {
-        "role": MessageRole.ASSISTANT,
-        "name": None,
-        "content": _text(content),
-        "reasoning_content": _text(told.get("reasoning_content") or told.get("reasoning")),
-        "tool_calls": None,
-        "tool_call_id": None,
-        "additional_kwargs": {"refusal": str(refusal)} if refusal else {},
-    }
-    try:
-        # the usual reply is checked by hand above: validating three models again would cost more
-        # than reading it
-        if calls or isinstance(content, list):
-            message |= {"tool_calls": calls or None, "content": content or ""}
-            built = ChatMessage(**message)
-        else:
-            built = build(ChatMessage, message)
-    except ValidationError as invalid:
-        fault = invalid.errors(include_input=False)[0]
-        where = ".".join(map(str, fault["loc"]))
-        what = f"answered 200 with a message of an unknown layout ({where}: {fault['msg']})"
-        raise unusable(endpoint, what) from None
-    ended = first.get("finish_reason")
-    several = choices if len(choices) > 1 else ()
+    # the usual reply is checked by hand: validating three models would cost more than reading it
+    message = copy_with(
+        _SAID,
+        content=_text(content),
+        reasoning_content=_text(told.get("reasoning_content") or told.get("reasoning")),
+        additional_kwargs={"refusal": str(refusal)} if refusal else {},
+    )
+    if calls or isinstance(content, list):
+        message = _validated(message, endpoint, content=content or "", tool_calls=calls or None)
+    ended, several = first.get("finish_reason"), choices if len(choices) > 1 else ()
     return build(
         ChatResponse,
         {
-            "message": built,
+            "message": message,
             "finish_reason": ended if isinstance(ended, str) else None,
             "usage": usage_of(raw.get("usage")),
             "model": _text(raw.get("model")),
@@ -111,6 +97,22 @@ def to_response(raw: Json, endpoint: str, cached: bool = False) -> ChatResponse:
             "cached": cached,
         },
     )
+
+
+_SAID = ChatMessage(
+    role=MessageRole.ASSISTANT, content="", reasoning_content="", additional_kwargs={}
+)
+
+
+def _validated(message: ChatMessage, endpoint: str, **more: Any) -> ChatMessage:
+    """The message with content parts or calls of tools, which may have any layout."""
+    try:
+        return ChatMessage(**{**vars(message), **more})
+    except ValidationError as invalid:
+        fault = invalid.errors(include_input=False)[0]
+        where = ".".join(map(str, fault["loc"]))
+        what = f"answered 200 with a message of an unknown layout ({where}: {fault['msg']})"
+        raise unusable(endpoint, what) from None
 
 
 def unusable(endpoint: str, what: str) -> ProviderError:
@@ -346,6 +348,8 @@ class Access(NamedTuple):
     endpoint: transport.HttpEndpoint
     route: str
     account: str
+    headers: Headers
+    """Of every request, the key's among them."""
     secrets: tuple[tuple[bytes, bool], ...]
     """Text, and whether it is masked in replies too."""
 
@@ -378,6 +382,11 @@ def _access(
             else:
                 shown[part] += [[name if part else name.lower(), value]]
         shown[part].sort()
+    sent = {"Content-Type": "application/json", **dict(headers)}
+    if key:
+        of_azure = ".azure." in url or "api-version" in dict(query)
+        name, said = ("api-key", key) if of_azure else ("Authorization", f"Bearer {key}")
+        sent.setdefault(name, said)
     # long enough not to be a word by chance
     texts = [text for text in texts if len(text) >= 6 and f"{text.lower()} " not in _SCHEMES]
     secrets = dict.fromkeys(form for text in texts for form in _forms_of_secret(text))
@@ -385,6 +394,7 @@ def _access(
         endpoint,
         f"{url} {orjson.dumps(shown).decode()}" if any(shown) else url,
         _digest(key or "", *secrets),
+        sent,
         # in a reply a placeholder such as "secret" is a word like any other
         tuple((text.encode(), len(text) >= 12 or not text.isalpha()) for text in secrets),
     )
@@ -429,7 +439,7 @@ class OpenaiEndpoint(BaseModelCall):
 
     def check(self) -> None:
         """Raise ConfigError without a key (naming the variable) or with a base URL that is none."""
-        self._way()
+        self.headers()
 
     def endpoint_key(self) -> str:
         """The base URL this model calls."""
@@ -443,7 +453,7 @@ class OpenaiEndpoint(BaseModelCall):
 
     def account(self) -> str:
         """A hash of the key and of other credentials."""
-        return self._access(self._key()).account
+        return self._access().account
 
     def describe(self) -> Json:
         """As for every model; headers and query count by their hash."""
@@ -510,8 +520,8 @@ class OpenaiEndpoint(BaseModelCall):
             body = orjson.dumps(payload) if isinstance(payload, dict) else payload
         except TypeError as error:
             raise RequestError(f"The request cannot be written as JSON: {error}.") from error
-        (endpoint, _, _, secrets), sent = self._way()
-        sent |= headers or {}
+        access, sent = self._access(), {**self.headers(), **(headers or {})}
+        endpoint = access.endpoint
         began = time.perf_counter()
         reply = await transport.exchange(endpoint, path, body, sent, timeout, most)
         taken, method = 1000 * (time.perf_counter() - began), "GET" if body is None else "POST"
@@ -520,7 +530,7 @@ class OpenaiEndpoint(BaseModelCall):
             method, endpoint.url, path, self.model, reply.status, taken, len(body or b""), len(reply.body),
         )  # fmt: skip
         failed, received = reply.status != 200, reply.body
-        for secret, everywhere in secrets:
+        for secret, everywhere in access.secrets:
             # some endpoints repeat the key they refuse
             if failed or everywhere:
                 received = received.replace(secret, MASK.encode())
@@ -544,36 +554,27 @@ class OpenaiEndpoint(BaseModelCall):
         given = self.api_key.get_secret_value() if self.api_key is not None else ""
         return given or os.environ.get(self.key_variable) or None
 
-    def _access(self, key: str | None = None) -> Access:
+    def _access(self) -> Access:
         url, named = self.base_url, "base_url"
         if not url:
             named = next((name for name in URL_VARIABLES if os.environ.get(name)), "")
             url = os.environ.get(named, DEFAULT_URL)
         headers, query = tuple(self.default_headers.items()), tuple(self.default_query.items())
-        return _access(url, named, key, headers, query, self.proxy, self.ca_bundle)
+        return _access(url, named, self._key(), headers, query, self.proxy, self.ca_bundle)
 
-    def _way(self) -> tuple[Access, dict[str, str]]:
-        key = self._key()
-        access = self._access(key)
-        return access, self._headers(access.endpoint, key)
-
-    def _headers(self, endpoint: transport.HttpEndpoint, key: str | None) -> dict[str, str]:
-        headers = {"Content-Type": "application/json", **self.default_headers}
-        if key is None:
-            if endpoint.url == DEFAULT_URL and "Authorization" not in headers:
-                raise ConfigError(
-                    f"No API key for model '{self.model}': set OPENAI_API_KEY, or pass api_key=…; "
-                    "for a server of your own set OPENAI_BASE_URL or pass base_url=… (--base-url)."
-                )
-        elif "\n" in key or "\r" in key:
+    def headers(self) -> Headers:
+        """Headers of every request; ConfigError where the key is missing, or is none."""
+        key, access = self._key() or "", self._access()
+        if not key and access.endpoint.url == DEFAULT_URL and "Authorization" not in access.headers:
+            raise ConfigError(
+                f"No API key for model '{self.model}': set OPENAI_API_KEY, or pass api_key=…; "
+                "for a server of your own set OPENAI_BASE_URL or pass base_url=… (--base-url)."
+            )
+        if "\n" in key or "\r" in key:
             raise ConfigError(
                 "The API key holds a line break; set OPENAI_API_KEY to the key alone."
             )
-        elif ".azure." in endpoint.url or "api-version" in dict(endpoint.query):
-            headers.setdefault("api-key", key)
-        else:
-            headers.setdefault("Authorization", f"Bearer {key}")
-        return headers
+        return access.headers
 
     @property
     def client(self) -> openai.AsyncOpenAI:

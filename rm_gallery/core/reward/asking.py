@@ -137,10 +137,12 @@ class _Asking:
     async def by(self, way: str) -> Any:
         """Ask by a channel and read, as often as `_once_more` finds something to ask."""
         messages, fields, repeat = self.messages(way), self._request_fields(way), current_repeat()
+        run = current_run.get()
+        traces = run is not None and run.trace is not None
         self.silences = self.repairs = 0
         while True:
             begun, attempt, self.reply = time.monotonic(), self.silences + self.repairs, None
-            told = partial(trace_call, self.name, messages, attempt, begun, way)
+            told = self.name, messages, attempt, begun, way
             try:
                 self.reply = await (
                     self._by_tokens(fields, repeat)
@@ -150,13 +152,14 @@ class _Asking:
                 found: Any = self.read(self._own_words(self.reply))
                 result = await found if awaitable(found) else found
             except Exception as error:
-                told(self.reply, error)
+                trace_call(*told, self.reply, error)
                 more = self._once_more(error, way)
                 if more is None:
                     raise
                 messages = [*messages, *more]
             else:
-                told(self.reply)
+                if traces:
+                    trace_call(*told, self.reply)
                 return result
 
     def _request_fields(self, way: str) -> dict[str, Any]:
