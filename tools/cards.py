@@ -233,8 +233,9 @@ def index(entries: Sequence[Entry]) -> str:
             kinds = list(same)
             first = kinds[0]
             what = first.reward.scenario_texts["en"]["desc"] if first.scenario else first.summary  # type: ignore[attr-defined]
-            columns = [[f"[`{e.name}`]({path})" for e in kinds], [e.reward.kind for e in kinds]]
-            columns += [
+            columns: list[list[str]] = [
+                [f"[`{e.name}`]({path})" for e in kinds],
+                [e.reward.kind for e in kinds],
                 [_needs(first)],
                 [e.cost for e in kinds],
                 [e.bounds for e in kinds],
