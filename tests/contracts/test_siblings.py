@@ -422,7 +422,6 @@ OTHER_CLASSES = {
     "AbstractGrader": "the base of graders",
     "EachOutput": "what rewards share that say of every output what came of it",
     "RowReward": "graders over rows of named fields; their doors are asked as doors of graders",
-    "AwaitingRowReward": "as RowReward, where a grader waits for a model",
 }
 OTHER_COMMANDS = {
     "bench": "`eval` with a named benchmark",

@@ -18,16 +18,23 @@ from rm_gallery.core.graders.abstract import (
     GraderRank,
     GraderResult,
     GraderScore,
-    OutOfRange,
     RunnerResult,
     as_result,
     default_name,
     parameters,
     places_of,
+    score_of,
     usage_sum,
 )
 from rm_gallery.core.graders.rows import Mapper, fields_of
-from rm_gallery.core.graders.run import GraderPlan, agraded, error_of, grade_one, grader_batch
+from rm_gallery.core.graders.run import (
+    GraderPlan,
+    agraded,
+    error_of,
+    grade_one,
+    grader_batch,
+    result_of,
+)
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.registry import Registry
 from rm_gallery.core.score import Score, failed
@@ -44,12 +51,12 @@ __all__ = [
     "GraderRegistry",
     "GraderResult",
     "GraderScore",
-    "OutOfRange",
     "RunnerResult",
     "as_result",
     "default_name",
     "parameters",
     "places_of",
+    "score_of",
     "usage_sum",
 ]
 
@@ -135,7 +142,9 @@ class BaseGrader(AbstractGrader):
         keywords: Mapping[str, Any],
     ) -> list[GraderResult]:
         plans, chosen = {self.name: GraderPlan(self, mapper)}, self._options(options, keywords)
-        return [results[self.name] for results in await grader_batch(plans, rows, chosen).results()]
+        plan = plans[self.name]
+        done = await grader_batch(plans, rows, chosen).all()
+        return [result_of(plan, row.results[self.name], row) for row in done]
 
     def _is_sample(self, given: Any) -> bool:
         """Whether this is a sample, or a dict of one's fields, and no row."""

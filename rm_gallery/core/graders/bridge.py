@@ -86,6 +86,12 @@ class RewardGrader(BaseGrader):
         """The reward's."""
         return self.reward.worst_score
 
+    def settled(self, score: Score[Any]) -> Score[Any]:
+        """As of every grader; of several together nobody can tell whose doing it is that there is no
+        score.
+        """
+        return score if self.compares else super().settled(score)
+
     def check(self) -> None:
         """Raise ConfigError when the reward could not score at all."""
         self.reward.check()

@@ -24,7 +24,7 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.batch import Batch, Parts
 from rm_gallery.core.engine.context import questions, stop_mark
 from rm_gallery.core.engine.engine import LaneName, Plan, awaitable
-from rm_gallery.core.engine.folder import Again
+from rm_gallery.core.engine.folder import Again, Form, RunFolder
 from rm_gallery.core.engine.options import RunOptions as RunOptions
 from rm_gallery.core.engine.options import chosen_options
 from rm_gallery.core.engine.progress import Progress
@@ -33,7 +33,7 @@ from rm_gallery.core.engine.single import run_single
 from rm_gallery.core.reward.blame import SecondLook
 from rm_gallery.core.reward.founding import write_scores
 from rm_gallery.core.reward.job import AnyReward, current_job
-from rm_gallery.core.reward.outputs import RewardFolder, killable, said_of, writable_copy
+from rm_gallery.core.reward.outputs import SampleForm, killable, said_of, writable_copy
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import DataError, Inapplicable
 
@@ -85,8 +85,8 @@ def options_of(
 
 
 class RewardBatch(Batch[Any]):
-    """Samples that a reward scores: a copy of each to which its scores are written, or its scores
-    alone, which are kept nowhere.
+    """Samples, or rows, that a reward scores: a copy of each to which its scores are written, in the
+    `form` of its kind, or without one its scores alone, which are kept nowhere.
     """
 
     def __init__(
@@ -95,10 +95,11 @@ class RewardBatch(Batch[Any]):
         samples: Samples,
         options: RunOptions,
         hooks: dict[str, Any],
-        writes: bool = True,
+        form: type[Form] | None = SampleForm,
     ) -> None:
         reward.check()
-        self._writes = writes
+        probes = options.blame == "probe"
+        self._form = None if form is None else form(reward, hooks, probes)
         deadline, workers = (
             options.deadline or (None if options.batch else reward.deadline),
             max(options.max_workers, reward.least_workers),
@@ -110,7 +111,7 @@ class RewardBatch(Batch[Any]):
         self._reward, self._hooks = reward, hooks
 
     def _inline(self) -> Callable[[Any, int], tuple[Any, Score[Any] | None]] | None:
-        options, writes = self.options, self._writes
+        options, form = self.options, self._form
         here = options.run_dir is None and options.engine is None and (options.processes or 1) < 2
         score = self._reward.at_once() if here and not self._hooks else None
         if score is None:
@@ -118,22 +119,23 @@ class RewardBatch(Batch[Any]):
 
         def result(raw: Any, index: int) -> tuple[Any, Score[Any] | None]:
             sample = _sample(raw, index)
-            if writes:
+            if form is not None:
                 sample = writable_copy(sample)
             scores, missing = score(sample), None
             for each in scores:
                 if each.value is None:
                     missing = each
                     break
-            if not writes:
+            if form is None:
                 return scores, missing
-            write_scores(self._reward, sample, scores)
+            form.write(sample, scores)
             return sample, missing
 
         return result
 
-    def _open_folder(self, options: RunOptions) -> RewardFolder:
-        return RewardFolder(self._reward, options, self._hooks)
+    def _open_folder(self, options: RunOptions) -> RunFolder:
+        assert self._form is not None
+        return RunFolder(options, self._form, writable_copy)
 
     @property
     def _checks_resume(self) -> bool:
@@ -151,17 +153,17 @@ class RewardBatch(Batch[Any]):
         return super()._ray_plan(options)
 
     def _made_again(self) -> dict[str, Any]:
-        own = {"samples": [], "hooks": self._hooks, "writes": self._writes}
-        return {"reward": self._reward, **own}
+        form = self._form and type(self._form)
+        return {"reward": self._reward, "samples": [], "hooks": self._hooks, "form": form}
 
     def _run_plan(
-        self, items: Samples, folder: RewardFolder | Again | None, options: RunOptions
+        self, items: Samples, folder: RunFolder | Again | None, options: RunOptions
     ) -> Parts:
-        reward = self._reward
+        reward, form = self._reward, self._form
         samples = (_sample(raw, index) for index, raw in enumerate(items))
         return (
             (
-                written(reward, sample, folder) if self._writes else reward.plan(sample)
+                reward.plan(sample) if form is None else written(reward, sample, form, folder)
                 for sample in samples
             ),
             executor(reward, self._hooks, options.deadline, folder, options.processes),
@@ -170,27 +172,32 @@ class RewardBatch(Batch[Any]):
         )
 
     def _not_begun(self, outcome: Score[Any]) -> Callable[[DataSample | dict[str, Any], int], Any]:
-        reward = self._reward
+        reward, form = self._reward, self._form
 
         def result(raw: DataSample | dict[str, Any], index: int) -> Any:
             sample = _sample(raw, index)
             scores = reward.everywhere(sample, outcome)
-            if not self._writes:
+            if form is None:
                 return scores
-            write_scores(reward, sample := writable_copy(sample), scores)
+            form.write(sample := writable_copy(sample), scores)
             return sample
 
         return result
 
     async def _look_once_more(self, results: list[DataSample]) -> None:
-        if self.options.blame != "probe":
+        form, folder = self._form, self._folder
+        if self.options.blame != "probe" or form is None:
             return
         # with the budget of the run, which its folder keeps
         options = replace(self.options, budget=self._control.budget)
-        changed = await look_again(self._reward, results, options, self._hooks)
-        if self._folder is not None:
-            for sample in filter(self._folder.reopen, changed):
-                self._folder.append(sample)
+        for reward, looked_at in form.second_looks(results):
+            shown = [shown for _, shown in looked_at]
+            changed = set(map(id, await look_again(reward, shown, options, self._hooks)))
+            for item, each in looked_at:
+                if id(each) in changed:
+                    form.take_back(reward, item, each)
+                    if folder is not None and folder.reopen(item):
+                        folder.append(item)
 
 
 async def run_list(
@@ -205,7 +212,7 @@ async def scores_of(
 ) -> list[list[Score[Any]]]:
     """For each sample, in the given order, what the reward says of its outputs."""
     if options.run_dir is None and options.blame != "probe":
-        return await RewardBatch(reward, samples, options, hooks, writes=False).all()
+        return await RewardBatch(reward, samples, options, hooks, form=None).all()
     # what is kept and what is looked at once more is written
     done = await run_list(reward, samples, options, hooks)
     return [[said_of(reward, output) for output in sample.output] for sample in done]
@@ -382,36 +389,28 @@ def lane_of(reward: AnyReward) -> LaneName:
     """Where a reward's jobs run; a plain function that turns out to return something awaitable is
     awaited anyway.
     """
-    kind: Any = type(reward)
-    return _lane_of(kind)
-
-
-@lru_cache(maxsize=1024)
-def _lane_of(reward: type[Any]) -> LaneName:
     return "loop" if reward.cpu_bound or reward.is_async() else "threads"
 
 
 def written(
-    reward: AnyReward, sample: DataSample, folder: RewardFolder | Again | None = None
+    reward: AnyReward, sample: DataSample, form: Form, folder: RunFolder | Again | None = None
 ) -> Plan:
     """The plan of a sample, which gives a copy to which its scores are written; its folder keeps
     them, or has them already.
     """
     copied = writable_copy(sample)
-    if folder is not None and folder.restore(copied):
-        return copied
-    scores = yield from reward.plan(copied)
-    write_scores(reward, copied, scores)
-    if folder is not None:
-        folder.append(copied)
-    return copied
+    if folder is None or not folder.restore(copied):
+        form.write(copied, (yield from reward.plan(copied)))
+        if folder is not None:
+            folder.append(copied)
+    return form.handed_on(copied)
 
 
 def executor(
     reward: AnyReward,
     hooks: dict[str, Any],
     deadline: float | None,
-    folder: RewardFolder | Again | None = None,
+    folder: RunFolder | Again | None = None,
     processes: int | None = None,
 ) -> Callable[[Any], Any]:
     """What makes a result from a job; a folder hears what judges are asked, and `processes` is for
