@@ -210,7 +210,7 @@ class RewardLane:
         fresh, self._fresh = self._fresh, []
         numbers, samples, deadlines = map(list, zip(*fresh, strict=True))
         try:
-            plans = (written(self.reward, sample, self._form) for sample in samples)
+            plans = (written(self._form, sample) for sample in samples)
             self.run.feed(list(zip(numbers, plans, deadlines, strict=True)))
         except Exception as error:  # noqa: BLE001 - those who asked are told that it is not their fault
             self._settle_broken(error, numbers)

@@ -400,46 +400,36 @@ class Form(ABC):
     """What the records are, for people."""
     reuse: Collection[str] = REUSED
     """The statuses of records that are taken over."""
+    reward: Any
+    hooks: dict[str, Any]
+    """What the reward's hooks are given."""
 
-    def __init__(self, reward: Any, hooks: Record, probes: bool = False) -> None:
-        """For a reward whose hooks are given these values; whether what has no score is looked at once
-        more.
-        """
-        self._reward, self._hooks, self._probes = reward, hooks, probes
+    @staticmethod
+    @abstractmethod
+    def copy(sample: Any) -> Any:
+        """A copy of an item that can be written to."""
+
+    @abstractmethod
+    def write(self, data: Any, scores: Any) -> Any:
+        """Give an item the scores that its plan came to; the item."""
 
     def handed_on(self, data: Any) -> Any:
         """An item to which all is written, as its plan gives it."""
         return data
 
-    def second_looks(self, results: Sequence[Any]) -> Iterator[tuple[Any, list[tuple[Any, Any]]]]:
-        """The rewards that may find out whose doing it is that there is no score, each with items and
-        the sample that it is shown of each.
+    def second_looks(self, results: Sequence[Any]) -> Iterator[tuple[Any, Sequence[Any]]]:
+        """The rewards that may find out whose doing it is that there is no score, each with the samples
+        that it is shown.
         """
-        yield self._reward, [(sample, sample) for sample in results]
+        yield self.reward, results
 
-    @abstractmethod
-    def take_back(self, reward: Any, data: Any, shown: Any) -> None:
-        """Give an item what such a reward found out about what it was shown of it."""
-
-    @property
-    @abstractmethod
-    def asks(self) -> bool:
-        """Whether a judge is asked about some of them."""
-
-    @property
-    def asked_by_parts(self) -> bool:
-        """Whether what is asked is compared by part: where a part has no score, another one may be
-        asked that was not.
-        """
-        return bool(self._reward.made_of_parts)
+    def found_out(self, reward: Any, shown: Any) -> Any:
+        """The item of such a sample, to which it is written what was found out."""
+        return shown
 
     @abstractmethod
     def manifest(self) -> Record:
         """What makes another run of it; ConfigError for what cannot be told from another one."""
-
-    @abstractmethod
-    def write(self, data: Any, scores: Any) -> None:
-        """Give an item the scores that were made of its plan."""
 
     @abstractmethod
     def read(self, record: Record, data: Any) -> Any:
@@ -481,9 +471,9 @@ class RunFolder(RunStore):
     among equal samples: of three equal ones each has its own.
     """
 
-    def __init__(self, options: RunOptions, form: Form, copy: Callable[[Any], Any]) -> None:
+    def __init__(self, options: RunOptions, form: Form, asks: bool) -> None:
         """Open or continue the folder `options.run_dir`, whose manifest is laid over that of `form`;
-        `copy` makes of an item one to which nobody has written.
+        `asks` says whether a judge is asked about some items.
 
         Raises ConfigError when it belongs to another run (shows the difference), or cannot be
         written.
@@ -495,8 +485,7 @@ class RunFolder(RunStore):
             **(options.manifest or {}),
         }
         super().__init__(options.run_dir or "", wanted, force_new=options.force_new)
-        self.form, self._copy, self._asks = form, copy, form.asks
-        self._finished = self.finished(form.reuse)
+        self.form, self._asks, self._finished = form, asks, self.finished(form.reuse)
         self._before = [_Summary.read(each) for each in (self.path, *self.shards)]
         self.check = ResumeCheck({})
         """Draws the records that are compared."""
@@ -545,7 +534,7 @@ class RunFolder(RunStore):
         if record and kept is None:
             self.damaged += 1
         elif record and self.check.wants(place):
-            self.check.waiting.append((self._copy(data), record))
+            self.check.waiting.append((form.copy(data), record))
         if kept is not None and form.restore(data, kept):
             self.count("reused")
             return True
@@ -568,7 +557,8 @@ class RunFolder(RunStore):
         self, data: Any, record: Record, now: Questions, *, by_parts: bool = False
     ) -> None:
         """Raise ConfigError when a judge is asked now what it was not asked when a sample was judged.
-        With `by_parts`, and where a reply is lost, another part may be asked in the place of one.
+        With `by_parts`, where a part has no score or its reply is lost, another one may be asked that
+        was not.
         """
         before = record.get("asked")
         if isinstance(before, list) and not (by_parts or now.hashes <= set(before)):
@@ -806,7 +796,7 @@ class Again(AskedNotes):
         """
         folder, record = self._folder, self._records.pop(id(sample))
         form, asked = folder.form, self._asked.pop(id(sample), Questions())
-        folder.check_asked(sample, record, asked, by_parts=form.asked_by_parts)
+        folder.check_asked(sample, record, asked, by_parts=form.reward.made_of_parts)
         before, now = form.scores_in(record), form.scores_in(form.record_of(sample)[0])
         held = before.keys() & now.keys()
         folder.check.note(record, len(held), len(before) - len(held))

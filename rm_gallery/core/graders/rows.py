@@ -36,6 +36,8 @@ class TableRow(DataSample):
     """In the sample of a job, whose it is."""
     shown: dict[str, Any] | None
     """By grader, the `fields` of its job, once that is known."""
+    of: Any
+    """In the sample of an answer that is looked at once more, its row."""
     number: int | None
     """Its place in the data set, from 0; None of one that comes alone."""
     results: dict[str, Any]
@@ -75,7 +77,7 @@ class TableRow(DataSample):
         return self.given_id or digest(dict(self.fields), "row")
 
 
-_NO_SAMPLE = {**DataSample().__dict__, "grader": "", "shown": None}
+_NO_SAMPLE = {**DataSample().__dict__, "grader": "", "shown": None, "of": None}
 
 
 def row_of(fields: Mapping[str, Any], number: int | None = None) -> TableRow:

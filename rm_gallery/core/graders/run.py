@@ -36,7 +36,7 @@ from rm_gallery.core.reward.blame import REMEMBERED
 from rm_gallery.core.reward.founding import write_score
 from rm_gallery.core.reward.job import Job
 from rm_gallery.core.reward.judges import asks_a_model
-from rm_gallery.core.reward.outputs import may_be_the_answers_doing, said_of
+from rm_gallery.core.reward.outputs import may_be_the_answers_doing, said_of, writable_copy
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import RewardBatch, scores_of_one
 from rm_gallery.core.reward.schema import sample_of
@@ -248,7 +248,7 @@ class RowReward(BaseReward):
         about = {"reference": fields.get("reference_response")}
         made = sample_of(str(fields.get("query", "")), fields[ANSWER], **about)
         write_score(self, made.output[0].answer, _whole(row.results[name]))
-        own = {"input": made.input, "output": made.output, "metadata": about}
+        own = {"input": made.input, "output": made.output, "metadata": about, "of": row}
         return copy_with(row, results={}, shown={name: fields}, **own)
 
 
@@ -327,7 +327,8 @@ def grader_batch(
     """The rows on their way through the graders; each comes back with its `results`."""
     size = len(rows) if isinstance(rows, Sized) else length_hint(rows) or options.total
     samples = (_row(fields, number) for number, fields in enumerate(rows))
-    return RewardBatch(row_reward(plans), samples, replace(options, total=size), {}, RowForm)
+    form = RowForm(plans, options.blame == "probe")
+    return RewardBatch(form, samples, replace(options, total=size))
 
 
 _KINDS: dict[str, Any] = {each.kind: each for each in (GraderScore, GraderRank, GraderError)}
@@ -340,15 +341,16 @@ class RowForm(Form):
 
     what, reuse = "rows", STATUSES
 
+    copy = staticmethod(writable_copy)
+
+    def __init__(self, plans: Plans, probes: bool) -> None:
+        """For these graders; whether what has no score is looked at once more."""
+        self.reward, self.hooks, self._plans, self._probes = row_reward(plans), {}, plans, probes
+
     @cached_property
     def _alone(self) -> dict[str, RowReward]:
         """A reward of each grader by itself."""
-        return {name: row_reward({name: plan}) for name, plan in self._reward.plans.items()}
-
-    @property
-    def asks(self) -> bool:
-        """Whether one of the graders asks a judge."""
-        return asks_a_model(self._reward.plans)
+        return {name: row_reward({name: plan}) for name, plan in self._plans.items()}
 
     def manifest(self) -> dict[str, Any]:
         """The graders. What a mapper makes of a row is a part of the row's key, and aggregators are no
@@ -360,46 +362,48 @@ class RowForm(Form):
                 "grader": plan.grader.describe(),
                 "on_error": "propagate" if plan.on_error == "none" else plan.on_error,
             }
-            for name, plan in self._reward.plans.items()
+            for name, plan in self._plans.items()
         }
         return {"graders": graders}
 
-    def write(self, data: Any, scores: Sequence[Score[Any]]) -> None:
+    def write(self, data: Any, scores: Sequence[Score[Any]]) -> Any:
         """Note in the row what each grader gave: what an answer caused is worth the worst score."""
         data.__dict__["results"] = {
             name: plan.grader.settled(score)
-            for (name, plan), score in zip(self._reward.plans.items(), scores, strict=True)
+            for (name, plan), score in zip(self._plans.items(), scores, strict=True)
         }
+        return data
 
     def handed_on(self, data: Any) -> Any:
         """The row; GraderFailed where a grader was to raise, unless it may still turn out that the
         answer caused it.
         """
         for name, score in data.results.items():
-            plan = self._reward.plans[name]
+            plan = self._plans[name]
             if score.ok or plan.on_error != "raise":
                 continue
             if not (self._probes and may_be_the_answers_doing(asks_a_model(plan.grader), score)):
                 result_of(plan, score, data)
         return data
 
-    def second_looks(self, results: Sequence[Any]) -> Iterator[tuple[Any, list[tuple[Any, Any]]]]:
-        """Each grader by itself, with the rows that hold an answer."""
+    def second_looks(self, results: Sequence[Any]) -> Iterator[tuple[Any, Sequence[Any]]]:
+        """Each grader by itself, with the answers that rows hold."""
         for name, alone in self._alone.items():
             # where nothing is missing the last rows tell those that come later what can be read
             missing = any(not row.results[name].ok for row in results)
             looked_at = results if missing else results[-REMEMBERED:]
-            yield alone, [(row, each) for row in looked_at if (each := alone.answer_in(row))]
+            yield alone, list(filter(None, map(alone.answer_in, looked_at)))
 
-    def take_back(self, reward: Any, data: Any, shown: Any) -> None:
-        """Note in the row what is known now of the answer."""
+    def found_out(self, reward: Any, shown: Any) -> Any:
+        """The row of an answer, in which it is noted what is known now of that."""
         [(name, plan)] = reward.plans.items()
         said = said_of(reward, shown.output[0])
-        data.results[name] = said.extra.get(WHOLE) or plan.grader.settled(said)
+        shown.of.results[name] = said.extra.get(WHOLE) or plan.grader.settled(said)
+        return shown.of
 
     def key_of(self, data: Any) -> str:
         """The row's id and a hash of what its graders read."""
-        self._reward.shown(data)
+        self.reward.shown(data)
         key: str = data.read_key
         return key
 
@@ -412,12 +416,12 @@ class RowForm(Form):
     def restore(self, data: Any, kept: Results) -> bool:
         """Give the row the results that are kept; whether none is missing."""
         data.results = kept
-        return len(kept) == len(self._reward.plans)
+        return len(kept) == len(self._plans)
 
     def asking(self, data: Any, record: Mapping[str, Any]) -> Iterator[Callable[[], Any]]:
         """What asks the judges of those graders that the record has results of."""
-        for name, fields in self._reward.shown(data).items():
-            grader, kept = self._reward.plans[name].grader, name in record.get("results", {})
+        for name, fields in self.reward.shown(data).items():
+            grader, kept = self._plans[name].grader, name in record.get("results", {})
             if kept and asks_a_model(grader) and isinstance(fields, dict):
                 yield partial(grader._grade, **fields)
 
@@ -427,7 +431,7 @@ class RowForm(Form):
         if not isinstance(results, dict):
             return None
         kept = {}
-        for name, plan in self._reward.plans.items():
+        for name, plan in self._plans.items():
             score = _score_in(results.get(name), plan.grader)
             if score.status != "failed":
                 kept[name] = score
@@ -440,7 +444,7 @@ class RowForm(Form):
             if not score.ok:
                 missing.append((score.status, score.code))
             if score.code not in NOT_BEGUN:
-                kept[name] = _as_record(as_result(score, self._reward.plans[name].grader.about()))
+                kept[name] = _as_record(as_result(score, self._plans[name].grader.about()))
         return {"results": kept} if kept else {}, missing
 
     def scores_in(self, record: Mapping[str, Any]) -> dict[str, Any]:

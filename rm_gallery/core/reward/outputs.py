@@ -101,39 +101,38 @@ class SampleForm(Form):
     unscored samples are restored, failed ones judged again.
     """
 
-    @property
-    def asks(self) -> bool:
-        """Whether a judge is asked."""
-        return asks_a_model(self._reward)
+    def __init__(self, reward: AnyReward, hooks: dict[str, Any]) -> None:
+        """For a reward whose hooks are given these values."""
+        self.reward, self.hooks = reward, hooks
 
     def manifest(self) -> dict[str, Any]:
         """The settings of the reward, and what its hooks are given."""
         hooks = {
             key: shortened(plain_form(value, f"keyword '{key}'"))
-            for key, value in sorted(self._hooks.items())
+            for key, value in sorted(self.hooks.items())
         }
-        return {"reward": self._reward.describe(), "hooks": hooks}
+        return {"reward": self.reward.describe(), "hooks": hooks}
 
-    def write(self, data: Any, scores: Sequence[Score[Any]]) -> None:
+    copy = staticmethod(writable_copy)
+
+    def write(self, data: Any, scores: Sequence[Score[Any]]) -> Any:
         """Write to each output what was said of it."""
-        write_scores(self._reward, data, scores)
-
-    def take_back(self, reward: AnyReward, data: DataSample, shown: DataSample) -> None:
-        """The sample is shown itself, and written to."""
+        write_scores(self.reward, data, scores)
+        return data
 
     def restore(self, data: DataSample, kept: Any) -> bool:
         """Write to the sample what was found."""
         for step, (written, issue, extra) in kept:
-            write(step, self._reward, written.details, issue, extra)
+            write(step, self.reward, written.details, issue, extra)
         return True
 
     def asking(self, data: DataSample, record: Mapping[str, Any]) -> Iterator[Callable[[], Any]]:
         """What asks the judges that were asked when the record was made."""
-        for reward, shown in [*self._parts_of(data, record)] or [(self._reward, data)]:
+        for reward, shown in [*self._parts_of(data, record)] or [(self.reward, data)]:
             if asks_a_model(reward) and reward.is_async() and not reward.made_of_parts:
                 evaluate = reward._evaluate  # checked when the reward was built
                 yield from (
-                    partial(evaluate, job.sample, **self._hooks) for job in reward.jobs(shown)
+                    partial(evaluate, job.sample, **self.hooks) for job in reward.jobs(shown)
                 )
 
     def _parts_of(
@@ -146,18 +145,18 @@ class SampleForm(Form):
         for number, output in enumerate(sample.output):
             extras[number] = inside(record["rewards"][at], "extra_data", "")
             at += 1 + len(output.steps or ())
-        for part, places in self._reward.kept_parts(extras):
+        for part, places in self.reward.kept_parts(extras):
             yield part, copy_with(sample, output=[sample.output[number] for number in places])
 
     def read(self, record: dict[str, Any], data: DataSample) -> Any:
         """By place, what the reward said of each of its answers and steps."""
-        return _read_record(self._reward, record, data)
+        return _read_record(self.reward, record, data)
 
     def record_of(self, data: DataSample) -> tuple[dict[str, Any], list[tuple[str, str]]]:
         """What the reward said of each answer and step; of a sample the run did not get to the end of
         nothing is kept.
         """
-        record = all_said(self._reward, data)
+        record = all_said(self.reward, data)
         missing = [
             (issue["status"], issue["reason"])
             for reward in record["rewards"]
@@ -171,7 +170,7 @@ class SampleForm(Form):
         by_answer: dict[str, Any] = {}
         for number, reward in enumerate(record.get("rewards", ())):
             noted = inside(reward, "extra_data", "")
-            if self._reward.made_of_parts:
+            if self.reward.made_of_parts:
                 for name, score in _scores_of_parts(noted):
                     by_answer[f"'{name}' of answer {number + 1}"] = score
             issues = reward.get("issues") or () if reward else ()
@@ -189,6 +188,19 @@ class SampleForm(Form):
                     f"no score ({issue['reason']})" for issue in issues
                 ]
         return by_answer
+
+
+class ScoresAlone(SampleForm):
+    """Nothing is written, and nothing copied: the scores are what comes of a sample."""
+
+    @staticmethod
+    def copy(sample: DataSample) -> DataSample:
+        """The sample."""
+        return sample
+
+    def write(self, data: Any, scores: Sequence[Score[Any]]) -> Any:
+        """The scores."""
+        return scores
 
 
 METRICS, PARTS = "metrics", "parts"

@@ -33,7 +33,8 @@ from rm_gallery.core.engine.single import run_single
 from rm_gallery.core.reward.blame import SecondLook
 from rm_gallery.core.reward.founding import write_scores
 from rm_gallery.core.reward.job import AnyReward, current_job
-from rm_gallery.core.reward.outputs import SampleForm, killable, said_of, writable_copy
+from rm_gallery.core.reward.judges import asks_a_model
+from rm_gallery.core.reward.outputs import SampleForm, ScoresAlone, killable, said_of, writable_copy
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import DataError, Inapplicable
 
@@ -85,21 +86,13 @@ def options_of(
 
 
 class RewardBatch(Batch[Any]):
-    """Samples, or rows, that a reward scores: a copy of each to which its scores are written, in the
-    `form` of its kind, or without one its scores alone, which are kept nowhere.
+    """Samples, or rows, that the reward of a `form` scores: a copy of each to which its scores are
+    written.
     """
 
-    def __init__(
-        self,
-        reward: AnyReward,
-        samples: Samples,
-        options: RunOptions,
-        hooks: dict[str, Any],
-        form: type[Form] | None = SampleForm,
-    ) -> None:
+    def __init__(self, form: Form, samples: Samples, options: RunOptions) -> None:
+        reward = form.reward
         reward.check()
-        probes = options.blame == "probe"
-        self._form = None if form is None else form(reward, hooks, probes)
         deadline, workers = (
             options.deadline or (None if options.batch else reward.deadline),
             max(options.max_workers, reward.least_workers),
@@ -108,34 +101,28 @@ class RewardBatch(Batch[Any]):
         super().__init__(
             checked_samples(samples, "evaluate_batch"), options, reward.name, lane_of(reward)
         )
-        self._reward, self._hooks = reward, hooks
+        self._reward, self._form = reward, form
 
     def _inline(self) -> Callable[[Any, int], tuple[Any, Score[Any] | None]] | None:
         options, form = self.options, self._form
         here = options.run_dir is None and options.engine is None and (options.processes or 1) < 2
-        score = self._reward.at_once() if here and not self._hooks else None
+        score = self._reward.at_once() if here and not form.hooks else None
         if score is None:
             return None
 
         def result(raw: Any, index: int) -> tuple[Any, Score[Any] | None]:
-            sample = _sample(raw, index)
-            if form is not None:
-                sample = writable_copy(sample)
+            sample = form.copy(_sample(raw, index))
             scores, missing = score(sample), None
             for each in scores:
                 if each.value is None:
                     missing = each
                     break
-            if form is None:
-                return scores, missing
-            form.write(sample, scores)
-            return sample, missing
+            return form.write(sample, scores), missing
 
         return result
 
     def _open_folder(self, options: RunOptions) -> RunFolder:
-        assert self._form is not None
-        return RunFolder(options, self._form, writable_copy)
+        return RunFolder(options, self._form, asks_a_model(self._reward))
 
     @property
     def _checks_resume(self) -> bool:
@@ -153,8 +140,7 @@ class RewardBatch(Batch[Any]):
         return super()._ray_plan(options)
 
     def _made_again(self) -> dict[str, Any]:
-        form = self._form and type(self._form)
-        return {"reward": self._reward, "samples": [], "hooks": self._hooks, "form": form}
+        return {"form": self._form, "samples": []}
 
     def _run_plan(
         self, items: Samples, folder: RunFolder | Again | None, options: RunOptions
@@ -162,49 +148,39 @@ class RewardBatch(Batch[Any]):
         reward, form = self._reward, self._form
         samples = (_sample(raw, index) for index, raw in enumerate(items))
         return (
-            (
-                reward.plan(sample) if form is None else written(reward, sample, form, folder)
-                for sample in samples
-            ),
-            executor(reward, self._hooks, options.deadline, folder, options.processes),
+            (written(form, sample, folder) for sample in samples),
+            executor(reward, form.hooks, options.deadline, folder, options.processes),
             # the pool of worker processes has a clock of its own, see `killable`
             replace(options, deadline=None) if reward.cpu_bound else options,
         )
 
     def _not_begun(self, outcome: Score[Any]) -> Callable[[DataSample | dict[str, Any], int], Any]:
-        reward, form = self._reward, self._form
+        form = self._form
 
         def result(raw: DataSample | dict[str, Any], index: int) -> Any:
-            sample = _sample(raw, index)
-            scores = reward.everywhere(sample, outcome)
-            if form is None:
-                return scores
-            form.write(sample := writable_copy(sample), scores)
-            return sample
+            sample = form.copy(_sample(raw, index))
+            return form.write(sample, form.reward.everywhere(sample, outcome))
 
         return result
 
     async def _look_once_more(self, results: list[DataSample]) -> None:
         form, folder = self._form, self._folder
-        if self.options.blame != "probe" or form is None:
+        if self.options.blame != "probe":
             return
         # with the budget of the run, which its folder keeps
         options = replace(self.options, budget=self._control.budget)
-        for reward, looked_at in form.second_looks(results):
-            shown = [shown for _, shown in looked_at]
-            changed = set(map(id, await look_again(reward, shown, options, self._hooks)))
-            for item, each in looked_at:
-                if id(each) in changed:
-                    form.take_back(reward, item, each)
-                    if folder is not None and folder.reopen(item):
-                        folder.append(item)
+        for reward, shown in form.second_looks(results):
+            for sample in await look_again(reward, shown, options, form.hooks):
+                item = form.found_out(reward, sample)
+                if folder is not None and folder.reopen(item):
+                    folder.append(item)
 
 
 async def run_list(
     reward: AnyReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> list[DataSample]:
     """Score all samples and return the copies in the given order."""
-    return await RewardBatch(reward, samples, options, hooks).all()
+    return await RewardBatch(SampleForm(reward, hooks), samples, options).all()
 
 
 async def scores_of(
@@ -212,7 +188,7 @@ async def scores_of(
 ) -> list[list[Score[Any]]]:
     """For each sample, in the given order, what the reward says of its outputs."""
     if options.run_dir is None and options.blame != "probe":
-        return await RewardBatch(reward, samples, options, hooks, form=None).all()
+        return await RewardBatch(ScoresAlone(reward, hooks), samples, options).all()
     # what is kept and what is looked at once more is written
     done = await run_list(reward, samples, options, hooks)
     return [[said_of(reward, output) for output in sample.output] for sample in done]
@@ -226,7 +202,8 @@ async def run_stream(
     **how: bool,
 ) -> AsyncGenerator[DataSample, None]:
     """Score samples as they come and yield the copies; `how` is that of `Batch.stream`."""
-    async with aclosing(RewardBatch(reward, samples, options, hooks).stream(**how)) as going:
+    batch = RewardBatch(SampleForm(reward, hooks), samples, options)
+    async with aclosing(batch.stream(**how)) as going:
         async for _, sample in going:
             yield sample
 
@@ -392,18 +369,17 @@ def lane_of(reward: AnyReward) -> LaneName:
     return "loop" if reward.cpu_bound or reward.is_async() else "threads"
 
 
-def written(
-    reward: AnyReward, sample: DataSample, form: Form, folder: RunFolder | Again | None = None
-) -> Plan:
+def written(form: Form, sample: DataSample, folder: RunFolder | Again | None = None) -> Plan:
     """The plan of a sample, which gives a copy to which its scores are written; its folder keeps
     them, or has them already.
     """
-    copied = writable_copy(sample)
-    if folder is None or not folder.restore(copied):
-        form.write(copied, (yield from reward.plan(copied)))
-        if folder is not None:
-            folder.append(copied)
-    return form.handed_on(copied)
+    copied = form.copy(sample)
+    if folder is not None and folder.restore(copied):
+        return form.handed_on(copied)
+    done = form.write(copied, (yield from form.reward.plan(copied)))
+    if folder is not None:
+        folder.append(done)
+    return form.handed_on(done)
 
 
 def executor(
