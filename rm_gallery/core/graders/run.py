@@ -49,7 +49,7 @@ from rm_gallery.core.score import (
     failed,
     is_run_level,
 )
-from rm_gallery.core.utils.errors import Cause, ConfigError, DataError, RMGalleryError, Unscored
+from rm_gallery.core.utils.errors import ConfigError, DataError, ScoreError, Unscored
 from rm_gallery.core.utils.models import build, copy_with
 from rm_gallery.core.utils.shown import redact
 
@@ -59,20 +59,13 @@ WHOLE = "whole"
 """Under what an answer keeps its grader's score."""
 
 
-class NotGraded(RMGalleryError):
-    """A grader inside a reward or another grader gave no result; `reason` is the grader's."""
-
-    def __init__(self, message: str, reason: str, cause: Cause | None = None) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.cause = cause or "rule"
-
-
 def error_of(outcome: Score[Any]) -> Exception:
     """What a missing score is raised as inside another judgement."""
     if outcome.status == "unscored":
         return Unscored(outcome.reason, reason=outcome.code, cause=outcome.cause)
-    return NotGraded(outcome.reason, outcome.code, outcome.cause)
+    error = ScoreError(outcome.reason)
+    error.reason, error.cause = outcome.code, outcome.cause or "rule"
+    return error
 
 
 class GraderPlan(NamedTuple):
@@ -303,14 +296,19 @@ async def grade_one(
 ) -> GraderResult:
     """Grade one row, which costs itself; with options it is a batch of one."""
     plan = GraderPlan(grader)
-    plans = {grader.name: plan}
     if options is not None:
-        [row] = await grader_batch(plans, [fields], options).all()
-        [score] = row.results.values()
-    else:
-        [score] = await scores_of_one(row_reward(plans), row := row_of(fields), {})
-        score = grader.settled(score)
-    return result_of(plan, score, row)
+        return (await grade_all(plan, [fields], options))[0]
+    [score] = await scores_of_one(row_reward({grader.name: plan}), row := row_of(fields), {})
+    return result_of(plan, grader.settled(score), row)
+
+
+async def grade_all(
+    plan: GraderPlan, rows: Iterable[Mapping[str, Any]], options: RunOptions
+) -> list[GraderResult]:
+    """Grade many rows; the results in their order."""
+    plans = {plan.grader.name: plan}
+    graded_rows = await grader_batch(plans, rows, options).all()
+    return [result for row in graded_rows for result in results_of(plans, row).values()]
 
 
 Results = dict[str, Any]
@@ -450,16 +448,15 @@ class RowForm(Form):
     def scores_in(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """By grader, its score or ranks, or why it has none."""
         scores: dict[str, Any] = {}
-        for name, result in record.get("results", {}).items():
+        for name, kept in record.get("results", {}).items():
+            score = _score_in(kept, self._plans[name].grader)
             # what a second look found is not what the code says of the answer
-            if "caused_by" in (result.get("metadata") or {}):
+            if "caused_by" in score.extra:
                 continue
-            if result.get("kind") != "error":
-                scores[name] = result.get("score", result.get("rank"))
-            elif about_code(
-                result.get("status", "failed"), result.get("error_type", ""), result.get("cause")
-            ):
-                scores[name] = f"no score ({result.get('error_type')})"
+            if score.ok:
+                scores[name] = kept.get("score", kept.get("rank"))
+            elif about_code(score.status, score.code, score.cause):
+                scores[name] = f"no score ({score.code})"
         return scores
 
 
