@@ -25,6 +25,7 @@ from rm_gallery.core.engine.options import RunOptions, whole
 from rm_gallery.core.model.transport import Json
 from rm_gallery.core.reward.blame import SecondLook, suspected
 from rm_gallery.core.reward.judges import touched_by
+from rm_gallery.core.reward.outputs import SampleForm
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import executor, lane_of, look_again, written
 from rm_gallery.core.sandbox.process import SandboxLimits
@@ -108,6 +109,7 @@ class RewardLane:
         self._since, self._done = time.monotonic(), 0
         self.broken = ""
         """Why the reward cannot score at all, as it was last seen; empty while it can."""
+        self._form = SampleForm(reward, {})
         reward.check()
         chosen = reward.max_workers if max_workers is None else whole("max_workers", max_workers, 1)
         self.run = StandingRun(
@@ -208,7 +210,7 @@ class RewardLane:
         fresh, self._fresh = self._fresh, []
         numbers, samples, deadlines = map(list, zip(*fresh, strict=True))
         try:
-            plans = (written(self.reward, sample) for sample in samples)
+            plans = (written(self._form, sample) for sample in samples)
             self.run.feed(list(zip(numbers, plans, deadlines, strict=True)))
         except Exception as error:  # noqa: BLE001 - those who asked are told that it is not their fault
             self._settle_broken(error, numbers)

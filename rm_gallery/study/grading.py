@@ -19,11 +19,12 @@ from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.load.readers import SOURCE_NAME
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunKeywords, RunOptions, chosen_options
+from rm_gallery.core.graders.base import score_of
 from rm_gallery.core.graders.llm import shown
 from rm_gallery.core.graders.rows import MissingField, TableRow, mapped, row_of
 from rm_gallery.core.graders.run import Results
 from rm_gallery.core.runner.grading_runner import GradingRunner, rows_of
-from rm_gallery.core.score import NOT_BEGUN, Score, stopped
+from rm_gallery.core.score import NOT_BEGUN, stopped
 from rm_gallery.core.stats import Floats, Integers, np
 from rm_gallery.core.stats.agreement import spearman_estimate
 from rm_gallery.core.stats.consistency import variance_parts
@@ -215,7 +216,7 @@ def middle_of(low: float | None, high: float | None) -> float | None:
 
 def status_of(result: Any) -> Status:
     """scored, unscored, failed, or stopped where the run did not get to it."""
-    why: Score[Any] = result.as_score()
+    why = score_of(result)
     return "stopped" if why.code in NOT_BEGUN else why.status
 
 

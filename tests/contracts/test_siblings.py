@@ -420,7 +420,6 @@ OTHER_CLASSES = {
     "KillableRule": "as above, in a process that can be killed",
     "AbstractGrader": "the base of graders",
     "RowReward": "graders over rows of named fields; their doors are asked as doors of graders",
-    "AwaitingRowReward": "as RowReward, where a grader waits for a model",
 }
 OTHER_COMMANDS = {
     "bench": "`eval` with a named benchmark",

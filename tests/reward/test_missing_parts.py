@@ -29,7 +29,7 @@ from rm_gallery import (
     WeightedSum,
 )
 from rm_gallery.core.graders import strategy
-from rm_gallery.core.graders.base import GraderMode, GraderResult
+from rm_gallery.core.graders.base import GraderMode, GraderResult, as_result, score_of
 from rm_gallery.core.reward import compose
 from rm_gallery.core.reward.compose import Composition
 from rm_gallery.core.reward.outputs import said_of
@@ -58,7 +58,7 @@ def test_a_failure_decides_before_a_stop_before_what_is_unscored_and_the_answer_
     a, b = unscored("a", "m", "judge"), unscored("b", "m", "judge")
     assert deciding([a, b]).code == deciding([b, a]).code == "a"
     # a record of an earlier version names no cause
-    old = GraderError(name="x", error="m", error_type="x").as_score()
+    old = score_of(GraderError(name="x", error="m", error_type="x"))
     assert deciding([failed("x", "m", "answer"), old]) is old
     assert deciding([old, by_hand[4]]) is by_hand[4]
 
@@ -113,7 +113,7 @@ def test_the_order_of_columns_changes_nothing_in_any_aggregator(
 ) -> None:
     made = aggregator_of(kind, **settings)
     for one, other in PAIRS:
-        lost = {name: GraderError.of(name, why) for name, why in (("a", one), ("b", other))}
+        lost = {name: as_result(why, {"name": name}) for name, why in (("a", one), ("b", other))}
         for scores in ([], ["good"], ["good", "poor"], ["rank"]):
             row = {"gate": SCORES["gate"], **lost, **{name: SCORES[name] for name in scores}}
             orders = ([*row.items()], [*row.items()][::-1], sorted(row.items(), reverse=True))
@@ -126,7 +126,7 @@ def test_the_order_of_columns_changes_nothing_in_any_aggregator(
 
 
 def test_a_fault_of_the_combination_is_not_laid_on_a_part_that_was_skipped() -> None:
-    row = {**SCORES, "a": GraderError.of("a", unscored("parse", "m", "answer"))}
+    row = {**SCORES, "a": as_result(unscored("parse", "m", "answer"), {"name": "a"})}
     found = aggregators.MinAggregator(on_error="skip", normalize=False)(
         {name: row[name] for name in ("a", "good", "poor")}
     )
@@ -214,7 +214,7 @@ def by_strategy(kind: Callable[..., BaseGrader]) -> Callable[[Sequence[int]], Sc
     def run(numbers: Sequence[int]) -> Score[Any]:
         found = kind(NumberedGrader(numbers=list(numbers)), n=len(numbers)).evaluate({"query": "q"})
         assert isinstance(found, GraderError)
-        return found.as_score()
+        return score_of(found)
 
     return run
 

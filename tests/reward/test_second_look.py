@@ -14,6 +14,7 @@ import orjson
 import pytest
 
 from rm_gallery import (
+    BaseGrader,
     BasePointWiseReward,
     BaseReward,
     DataSample,
@@ -40,7 +41,7 @@ from tests.support.samples import make_sample, through
 def blamed_at(made: Any, text: str, **options: Any) -> tuple[float | None, Cause | None]:
     """Score and cause of an answer that is looked at twice, by a reward or a grader."""
     options = {"blame": "probe", "cache": False, **options}
-    if isinstance(made, BaseReward):
+    if isinstance(made, BaseReward) and not isinstance(made, BaseGrader):
         said = made.evaluate(make_sample(text), **options).output[0].answer.reward
         return said.score, said.issues[0].cause if said.issues else None
     graded = made.evaluate({"query": "q", "response": text}, options=RunOptions(**options))

@@ -23,7 +23,7 @@ import re
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -46,7 +46,7 @@ from rm_gallery.core.engine.context import (
 from rm_gallery.core.engine.options import RunOptions, detached_options
 from rm_gallery.core.model.budget import Budget, Ledger
 from rm_gallery.core.model.storage import FILE_NAME, KeptReplies
-from rm_gallery.core.score import STATUSES
+from rm_gallery.core.score import NOT_BEGUN, STATUSES
 from rm_gallery.core.utils.errors import ConfigError, DataError, logger
 from rm_gallery.core.utils.file import (
     AppendedFile,
@@ -391,46 +391,101 @@ class _Owed:
     """
 
 
-class RunFolder(RunStore, ABC):
+class Form(ABC):
+    """How what a reward says of an item is written to it, looked at once more and kept in the folder
+    of a run: one for samples, one for rows of a table.
+    """
+
+    what = "samples"
+    """What the records are, for people."""
+    reuse: Collection[str] = REUSED
+    """The statuses of records that are taken over."""
+    reward: Any
+    hooks: dict[str, Any]
+    """What the reward's hooks are given."""
+
+    @staticmethod
+    @abstractmethod
+    def copy(sample: Any) -> Any:
+        """A copy of an item that can be written to."""
+
+    @abstractmethod
+    def write(self, data: Any, scores: Any) -> Any:
+        """Give an item the scores that its plan came to; the item."""
+
+    def handed_on(self, data: Any) -> Any:
+        """An item to which all is written, as its plan gives it."""
+        return data
+
+    def second_looks(self, results: Sequence[Any]) -> Iterator[tuple[Any, Sequence[Any]]]:
+        """The rewards that may find out whose doing it is that there is no score, each with the samples
+        that it is shown.
+        """
+        yield self.reward, results
+
+    def found_out(self, reward: Any, shown: Any) -> Any:
+        """The item of such a sample, to which it is written what was found out."""
+        return shown
+
+    @abstractmethod
+    def manifest(self) -> Record:
+        """What makes another run of it; ConfigError for what cannot be told from another one."""
+
+    @abstractmethod
+    def read(self, record: Record, data: Any) -> Any:
+        """What a record says of this item; None where it cannot be one of it."""
+
+    @abstractmethod
+    def restore(self, data: Any, kept: Any) -> bool:
+        """Give an item what was `read` of it; whether that is the whole of it."""
+
+    @abstractmethod
+    def record_of(self, data: Any) -> tuple[Record, list[tuple[str, str]]]:
+        """What is kept of a finished item, which is nothing where the run did not get to it, and of
+        what is missing in it each status and code.
+        """
+
+    @abstractmethod
+    def asking(self, data: Any, record: Record) -> Iterable[Callable[[], Any]]:
+        """What asks the judges that were asked when the record was made."""
+
+    @abstractmethod
+    def scores_in(self, record: Record) -> Record:
+        """The scores in what is kept, or the reason why there is none, by place; without what says
+        nothing about the code.
+        """
+
+    def key_of(self, data: Any) -> str:
+        """What tells an item from others: its id and a hash of all that is read of it."""
+        return str(data.sample_key)
+
+    def same_as(self, data: Any) -> str:
+        """What equal items have in common, and others seldom do."""
+        return str(data.sample_id)
+
+
+class RunFolder(RunStore):
     """Keeps every finished sample of a run, and finds the finished ones when the run is continued.
 
     A record belongs to a sample's key, which holds all that may be read of it, and to its number
     among equal samples: of three equal ones each has its own.
     """
 
-    asked_by_parts = False
-    """Whether what is asked is compared by part: where a part has no score, another one may be asked
-    that was not.
-    """
+    def __init__(self, options: RunOptions, form: Form, asks: bool) -> None:
+        """Open or continue the folder `options.run_dir`, whose manifest is laid over that of `form`;
+        `asks` says whether a judge is asked about some items.
 
-    def __init__(
-        self,
-        options: RunOptions,
-        manifest: Record,
-        reuse: Collection[str] = REUSED,
-        what: str = "samples",
-        asks: bool = True,
-    ) -> None:
-        """Open or continue the folder `options.run_dir`.
-
-        Args:
-            options: how the run goes; its `manifest` is laid over the other one.
-            manifest: what makes another run of it.
-            reuse: the statuses of records that are taken over.
-            what: what the records are, for people.
-            asks: whether a judge is asked about some of them.
-
-        Raises:
-            ConfigError: it belongs to another run (shows the difference), or cannot be written.
+        Raises ConfigError when it belongs to another run (shows the difference), or cannot be
+        written.
         """
         wanted = {
             "versions": {"rm_gallery": __version__, "python": platform.python_version()},
-            **manifest,
+            **form.manifest(),
             "repeat": options.repeat,
             **(options.manifest or {}),
         }
         super().__init__(options.run_dir or "", wanted, force_new=options.force_new)
-        self._what, self._asks, self._finished = what, asks, self.finished(reuse)
+        self.form, self._asks, self._finished = form, asks, self.finished(form.reuse)
         self._before = [_Summary.read(each) for each in (self.path, *self.shards)]
         self.check = ResumeCheck({})
         """Draws the records that are compared."""
@@ -441,48 +496,6 @@ class RunFolder(RunStore, ABC):
         self._counts = dict.fromkeys(
             ("scored", "unscored", "failed", "stopped", "reused", "duplicates", "id_collisions"), 0
         )
-
-    # What a subclass says of its samples.
-
-    @abstractmethod
-    def restore(self, sample: Any) -> bool:
-        """Give a sample, as its plan begins, what an earlier part of the run found; False when it has
-        to be judged.
-        """
-
-    @abstractmethod
-    def append(self, sample: Any) -> None:
-        """Keep a finished sample, at once, before its plan returns."""
-
-    @abstractmethod
-    def unscored(self, data: Any) -> Any:
-        """An item that is judged like this one, which nobody writes a score to."""
-
-    @abstractmethod
-    def read(self, record: Record, data: Any) -> Any:
-        """What a record says of this sample; None where it cannot be one of it."""
-
-    @abstractmethod
-    def asking(self, data: Any, record: Record) -> Iterable[Callable[[], Any]]:
-        """What asks the judges that were asked when the record was made."""
-
-    @abstractmethod
-    def new_record(self, data: Any) -> Record:
-        """What is kept of a finished sample."""
-
-    @abstractmethod
-    def scores_in(self, record: Record) -> Record:
-        """The scores in what is kept, or the reason why there is none, by place; without what says
-        nothing about the code.
-        """
-
-    def key_of(self, data: Any) -> str:
-        """What tells a sample from others: its id and a hash of all that is read of it."""
-        return str(data.sample_key)
-
-    def same_as(self, data: Any) -> str:
-        """What equal samples have in common, and others seldom do."""
-        return str(data.sample_id)
 
     # What an earlier part of the run left.
 
@@ -495,39 +508,40 @@ class RunFolder(RunStore, ABC):
         """Draw records of earlier parts of the run that are compared with what comes out now."""
         self.check = ResumeCheck(self._finished, sum(part.runs for part in self._before))
 
-    def register(self, data: Any, whole: Callable[[Any], bool] = lambda _: True) -> Any:
-        """Take a sample in: what its record says of it; None when it has none, or none that fits.
+    def restore(self, data: Any) -> bool:
+        """Take a sample in as its plan begins, and give it what its record says of it; False where it
+        has to be judged: it has none, none that fits, or one of a part of it.
 
-        The sample is then owed, and also where what was found is not the `whole` of it.
         Raises ConfigError for a sample whose content cannot be told, and when a judge would be
         asked something else now.
         """
-        key, number = self.key_of(data), 0
+        form = self.form
+        key, number = form.key_of(data), 0
         # an object that went is no longer the one whose address this one has
         self._owed.pop(id(data), None)
         judged = self._asks and self._finished.get(key)
-        if judged and self.read(judged, data):
-            self.check_asked(data, judged, asked_by(self.asking(data, judged)))
+        if judged and form.read(judged, data):
+            self.check_asked(data, judged, asked_by(form.asking(data, judged)))
         this = hash(key)
-        first = self._seen.first(hash(self.same_as(data)), this)
+        first = self._seen.first(hash(form.same_as(data)), this)
         if first is not None:
             number = self._later[this] + (first == this)
             self._later[this] += 1
             self.count("duplicates" if number else "id_collisions")
         place = _place(key, number)
         record = self._finished.pop(place, None)
-        result = record and self.read(record, data)
-        if record and result is None:
+        kept = record and form.read(record, data)
+        if record and kept is None:
             self.damaged += 1
         elif record and self.check.wants(place):
-            self.check.waiting.append((self.unscored(data), record))
-        if result is not None and whole(result):
+            self.check.waiting.append((form.copy(data), record))
+        if kept is not None and form.restore(data, kept):
             self.count("reused")
-        else:
-            # of one that is partly kept it stays known what was asked about that part
-            asked = set(record.get("asked", ())) if record and result is not None else set()
-            self._owed[id(data)] = _Owed(key, number, Questions(hashes=asked))
-        return result
+            return True
+        # of one that is partly kept it stays known what was asked about that part
+        asked = set(record.get("asked", ())) if record and kept is not None else set()
+        self._owed[id(data)] = _Owed(key, number, Questions(hashes=asked))
+        return False
 
     def changed(self, data: Any, what: str) -> ConfigError:
         """The error that says, by an example, that what is kept was made by something else."""
@@ -543,7 +557,8 @@ class RunFolder(RunStore, ABC):
         self, data: Any, record: Record, now: Questions, *, by_parts: bool = False
     ) -> None:
         """Raise ConfigError when a judge is asked now what it was not asked when a sample was judged.
-        With `by_parts`, and where a reply is lost, another part may be asked in the place of one.
+        With `by_parts`, where a part has no score or its reply is lost, another one may be asked that
+        was not.
         """
         before = record.get("asked")
         if isinstance(before, list) and not (by_parts or now.hashes <= set(before)):
@@ -576,12 +591,14 @@ class RunFolder(RunStore, ABC):
         """Add hashes of what judges were asked about a sample in another process."""
         self.questions_of(data).hashes.update(hashes)
 
-    def keep(self, data: Any, missing: Collection[str], entry: Record, stopped: bool) -> None:
-        """Write the record of a finished sample that was owed; an empty `entry` leaves no record. Its
-        status comes of those of what is `missing` in it; one of which a part `stopped` is counted so.
+    def append(self, data: Any) -> None:
+        """Keep a finished sample that was owed, at once, before its plan returns. Its status comes of
+        those of what is missing in it; what the run did not get to leaves no record.
         """
         owed = self._owed.pop(id(data))
-        status = "failed" if "failed" in missing else "unscored" if missing else "scored"
+        entry, missing = self.form.record_of(data)
+        statuses, codes = {status for status, _ in missing}, {code for _, code in missing}
+        status = "failed" if "failed" in statuses else "unscored" if missing else "scored"
         if entry:
             more = {
                 "asked": sorted(owed.asked.hashes),
@@ -592,7 +609,7 @@ class RunFolder(RunStore, ABC):
             self.write({"id": data.sample_id, "key": owed.key, "status": status, **entry, **more})
             if status != "scored":
                 owed.kept, self._owed[id(data)] = status, owed
-        self.count("stopped" if stopped else status)
+        self.count(status if codes.isdisjoint(NOT_BEGUN) else "stopped")
 
     def reopen(self, data: Any) -> bool:
         """Have a sample that this run has kept without a score be kept once more, by what is known of
@@ -625,7 +642,7 @@ class RunFolder(RunStore, ABC):
             logger.warning(
                 "run folder {}: {} lines of results.jsonl hold no usable result; their {} were "
                 "judged again",
-                self.path, self.damaged, self._what,
+                self.path, self.damaged, self.form.what,
             )  # fmt: skip
         spent, kept = snapshot(control), self.ledger.spent
         total = {**dict.fromkeys(spent), **self._before[0].spent}
@@ -778,9 +795,9 @@ class Again(AskedNotes):
         before, in a place that both tell of.
         """
         folder, record = self._folder, self._records.pop(id(sample))
-        asked = self._asked.pop(id(sample), Questions())
-        folder.check_asked(sample, record, asked, by_parts=folder.asked_by_parts)
-        before, now = folder.scores_in(record), folder.scores_in(folder.new_record(sample))
+        form, asked = folder.form, self._asked.pop(id(sample), Questions())
+        folder.check_asked(sample, record, asked, by_parts=form.reward.made_of_parts)
+        before, now = form.scores_in(record), form.scores_in(form.record_of(sample)[0])
         held = before.keys() & now.keys()
         folder.check.note(record, len(held), len(before) - len(held))
         for place in held:

@@ -7,6 +7,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -56,10 +57,6 @@ class GraderResult(BaseModel):
         """Whether there is a score or a rank."""
         return True
 
-    def as_score(self) -> Score[Any]:
-        """The same as the score of a job."""
-        raise NotImplementedError
-
 
 class GraderScore(GraderResult):
     """One response's score, a finite number inside `range`.
@@ -81,11 +78,7 @@ class GraderScore(GraderResult):
     @field_validator("score", mode="before")
     @classmethod
     def _a_number(cls, value: Any) -> Any:
-        if (
-            isinstance(value, str)
-            or not isinstance(value, (bool, int, float))
-            and not hasattr(value, "__float__")
-        ):
+        if not is_number(value):
             raise ValueError(f"a score is a number, found {type(value).__name__}")
         try:
             number = float(value)
@@ -94,10 +87,6 @@ class GraderScore(GraderResult):
         if not math.isfinite(number):
             raise ValueError(f"a score is a finite number, found {number}")
         return number
-
-    def as_score(self) -> Score[float]:
-        """The same as the score of a job."""
-        return Score(self.score, self.reason, extra=self.metadata, usage=self.usage)
 
     @property
     def normalized(self) -> float:
@@ -143,13 +132,6 @@ class GraderRank(GraderResult):
             )
         return value
 
-    def as_score(self) -> Score[tuple[float, ...]]:
-        """The same as the score of a job: a number for each response, a larger one for a better
-        place.
-        """
-        values = tuple(-float(place) for place in self.rank)
-        return Score(values, self.reason, extra=self.metadata, usage=self.usage)
-
     @property
     def order(self) -> list[int]:
         """The responses' positions, counted from 0, best first; equal ones in the order given."""
@@ -178,23 +160,6 @@ class GraderError(GraderResult):
     cause: Cause | None = None
     range: Bounds = (None, None)
     higher_is_better: bool = True
-
-    @classmethod
-    def of(cls, name: str, outcome: Score[Any]) -> GraderError:
-        """What a grader of this name says of a job without a value."""
-        return cls(
-            name=name,
-            reason=outcome.reason,
-            error=outcome.reason,
-            error_type=outcome.code,
-            status="unscored" if outcome.status == "unscored" else "failed",
-            cause=outcome.cause,
-            metadata=dict(outcome.extra),
-        )
-
-    def as_score(self) -> Score[Any]:
-        """The same as the score of a job."""
-        return Score(None, self.error, status=self.status, cause=self.cause, code=self.error_type)
 
     @property
     def ok(self) -> bool:
@@ -239,73 +204,97 @@ RunnerResult = dict[str, list[GraderResult]]
 """Results by grader (or aggregator) name, each list in the order of the rows."""
 
 
-class OutOfRange(ValueError):
-    """A grader's score outside its range, or outside the one that the result itself names."""
+# -- read, and written -----------------------------------------------------------------------------
 
-    def __init__(self, score: float, bounds: Bounds) -> None:
-        super().__init__(f"the score {score} is outside {bounds}")
-        self.score, self.bounds = score, bounds
-
-
-def _founding(score: Score[Any], about: Mapping[str, Any]) -> Any:
-    if score.value is None:
-        return GraderError.of(about["name"], score)
-    metadata, usage = {**score.components, **score.extra}, dict(score.usage or {})
-    if isinstance(score.value, tuple):
-        rank = places_of(score)
-        return GraderRank(rank=rank, reason=score.reason, metadata=metadata, usage=usage)
-    beside = {"reason": score.reason, "metadata": metadata, "usage": usage}
-    return {"score": score.value, **beside}
+OWN = "(own)"
+"""Under what the extra data of a score hold what the result it was read of says itself."""
+_OF_GRADER = ("name", "range", "higher_is_better", "threshold")
+"""What a result says where its grader says it else."""
 
 
-def as_result(value: Any, about: Mapping[str, Any]) -> GraderScore | GraderRank | GraderError:
-    """What a grader returned as a result: a number, True or False, a dict of fields, a Score, or a
-    result.
+def is_number(value: object) -> bool:
+    """Whether it is a number, True or False, or what becomes one."""
+    return hasattr(value, "__float__") and not isinstance(value, str)
 
-    `about` holds what the grader knows itself (name, range, direction, threshold). A score outside
-    its range is an error, never a clamp.
 
-    Raises:
-        OutOfRange: the score is outside the range.
-        ValueError: it is none of these; names what was found.
+def score_of(
+    returned: Any, name: str = "", bounds: Bounds = (None, None), declared: bool = True
+) -> Score[Any]:
+    """What a grader of this name and range returned, read: a number, True or False, a dict of fields, a
+    Score, or a result, which may name a range of its own. A score outside its range is a failed
+    one, never a clamp.
+
+    Raises ValueError, which names what was found, where it is none of these.
     """
-    if isinstance(value, Score):
-        value = _founding(value, about)
-    if isinstance(value, GraderError):
-        return value
-    if isinstance(value, GraderRank):
-        return value.model_copy(update={"name": value.name or about["name"]})
-    if isinstance(value, GraderScore):
-        known = {
-            key: item
-            for key, item in about.items()
-            if key not in value.model_fields_set or key == "name"
+    if isinstance(returned, Score) and returned.value is None:
+        return replace(returned, status="failed") if returned.ok else returned
+    result = returned if isinstance(returned, GraderResult) else _read(returned)
+    said = {each: getattr(result, each) for each in _OF_GRADER if each in result.model_fields_set}
+    own = {each: value for each, value in said.items() if value != ""}
+    beside: dict[str, Any] = {
+        "extra": {**result.metadata, OWN: own} if own else result.metadata,
+        "usage": result.usage,
+    }
+    if isinstance(result, GraderError):
+        beside |= {"status": result.status, "cause": result.cause, "code": result.error_type}
+        return Score(None, result.error, **beside)
+    if isinstance(result, GraderRank):
+        return Score(tuple(-float(place) for place in result.rank), result.reason, **beside)
+    given = own.get("range", bounds)
+    problem = out_of_range(name, result.score, given, declared or given != bounds)
+    return problem or Score(result.score, result.reason, **beside)
+
+
+def _read(returned: Any) -> GraderResult:
+    if isinstance(returned, Score):
+        order = isinstance(returned.value, tuple)
+        returned = {
+            "rank" if order else "score": places_of(returned) if order else returned.value,
+            "reason": returned.reason,
+            "metadata": {**returned.components, **returned.extra},
+            "usage": dict(returned.usage or {}),
         }
-        known["name"] = value.name or about["name"]
-        result = value.model_copy(update=known)
-    elif isinstance(value, Mapping):
-        if "rank" in value:
-            return GraderRank(**{"name": about["name"], **value})
-        if "score" not in value:
-            raise ValueError(
-                f"a dict with 'score' is needed, found the keys {sorted(map(str, value))}"
-            )
-        fields = {key: item for key, item in value.items() if key in GraderScore.model_fields}
-        rest = {key: item for key, item in value.items() if key not in fields}
-        if rest:
-            fields["metadata"] = {**fields.get("metadata", {}), **rest}
-        result = GraderScore(**{**about, **fields})
-    elif isinstance(value, (bool, int, float)) or (
-        hasattr(value, "__float__") and not isinstance(value, str)
-    ):
-        result = GraderScore(score=value, **about)
-    else:
+    elif is_number(returned):
+        returned = {"score": returned}
+    if not isinstance(returned, Mapping):
         raise ValueError(
-            f"a number, True or False, a dict or a Score is needed, found {type(value).__name__}"
+            f"a number, True or False, a dict or a Score is needed, found {type(returned).__name__}"
         )
-    if out_of_range("", result.score, result.range) is not None:
-        raise OutOfRange(result.score, result.range)
-    return result
+    if "rank" in returned:
+        return GraderRank(**returned)
+    if "score" not in returned:
+        raise ValueError(
+            f"a dict with 'score' is needed, found the keys {sorted(map(str, returned))}"
+        )
+    fields = {key: item for key, item in returned.items() if key in GraderScore.model_fields}
+    rest = {key: item for key, item in returned.items() if key not in fields}
+    if rest:
+        fields["metadata"] = {**fields.get("metadata", {}), **rest}
+    return GraderScore(**fields)
+
+
+def as_result(score: Score[Any], about: Mapping[str, Any]) -> GraderResult:
+    """A score in its founding shape, by what its grader says `about` itself (name, range, direction,
+    threshold), as it is handed out.
+    """
+    metadata = {**score.components, **score.extra}
+    fields: dict[str, Any] = {
+        **about,
+        **metadata.pop(OWN, {}),
+        "reason": score.reason,
+        "metadata": metadata,
+        "usage": dict(score.usage or {}),
+    }
+    kind: type[GraderResult] = GraderScore
+    if score.value is None:
+        kind, status = GraderError, "unscored" if score.status == "unscored" else "failed"
+        fields |= {"error": score.reason, "error_type": score.code, "status": status}
+        fields["cause"] = score.cause
+    elif isinstance(score.value, tuple):
+        kind, fields["rank"] = GraderRank, places_of(score)
+    else:
+        fields["score"] = score.value
+    return kind.model_construct(**{n: each for n, each in fields.items() if n in kind.model_fields})
 
 
 # -- graders ---------------------------------------------------------------------------------------

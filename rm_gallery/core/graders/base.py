@@ -18,16 +18,16 @@ from rm_gallery.core.graders.abstract import (
     GraderRank,
     GraderResult,
     GraderScore,
-    OutOfRange,
     RunnerResult,
     as_result,
     default_name,
     parameters,
     places_of,
+    score_of,
     usage_sum,
 )
 from rm_gallery.core.graders.rows import Mapper, fields_of
-from rm_gallery.core.graders.run import GraderPlan, agraded, error_of, grade_one, grader_batch
+from rm_gallery.core.graders.run import GraderPlan, agraded, error_of, grade_all, grade_one
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.registry import Registry
 from rm_gallery.core.score import Score, failed
@@ -44,12 +44,12 @@ __all__ = [
     "GraderRegistry",
     "GraderResult",
     "GraderScore",
-    "OutOfRange",
     "RunnerResult",
     "as_result",
     "default_name",
     "parameters",
     "places_of",
+    "score_of",
     "usage_sum",
 ]
 
@@ -80,8 +80,7 @@ class BaseGrader(AbstractGrader):
         if self._is_sample(row):
             return super().evaluate(row, options=options, **fields)
         library_loop.refuse_blocking(f"{type(self).__name__}.evaluate", "aevaluate")
-        given = self._fields_and_options(row, options, fields)
-        return library_loop.drive(grade_one(self, *given))
+        return library_loop.drive(self.aevaluate(row, options=options, **fields))
 
     def __call__(self, /, *args: Any, **fields: Any) -> Any:
         """As `evaluate`."""
@@ -111,7 +110,7 @@ class BaseGrader(AbstractGrader):
             scored: list[Any] = super().evaluate_batch(rows, options=options, **keywords)
             return scored
         library_loop.refuse_blocking(f"{type(self).__name__}.evaluate_batch", "aevaluate_batch")
-        return library_loop.drive(self._all(rows, mapper, options, keywords))
+        return library_loop.drive(self.aevaluate_batch(rows, mapper, options=options, **keywords))
 
     async def aevaluate_batch(
         self,
@@ -125,17 +124,7 @@ class BaseGrader(AbstractGrader):
         rows = list(rows)
         if rows and self._is_sample(rows[0]):
             return await self.async_evaluate_batch(rows, options=options, **keywords)
-        return await self._all(rows, mapper, options, keywords)
-
-    async def _all(
-        self,
-        rows: Iterable[Mapping[str, Any]],
-        mapper: Mapper,
-        options: RunOptions | None,
-        keywords: Mapping[str, Any],
-    ) -> list[GraderResult]:
-        plans, chosen = {self.name: GraderPlan(self, mapper)}, self._options(options, keywords)
-        return [results[self.name] for results in await grader_batch(plans, rows, chosen).results()]
+        return await grade_all(GraderPlan(self, mapper), rows, self._options(options, keywords))
 
     def _is_sample(self, given: Any) -> bool:
         """Whether this is a sample, or a dict of one's fields, and no row."""
@@ -181,22 +170,17 @@ class BaseGrader(AbstractGrader):
         if row is not None and not isinstance(row, Mapping):
             raise DataError(f"a row is a dict of named fields, found {type(row).__name__}.")
         inputs = self.inputs
-        more = {
-            name
-            for name in keywords
-            if name not in inputs and (name in OPTIONS or "*" not in inputs)
-        }
-        for name in more - OPTIONS:
+        fields, chosen = dict(row or {}), dict[str, Any]()
+        for name, value in keywords.items():
+            more = name not in inputs and (name in OPTIONS or "*" not in inputs)
+            (chosen if more else fields)[name] = value
+        for name in chosen.keys() - OPTIONS:
             self.check()  # what is wrong with the grader itself comes first
             hint = "What a row has beside goes into its dict: evaluate({…})."
             raise ConfigError(unknown_name("field or option", name, OPTIONS.union(inputs), hint))
-        fields = {
-            **(row or {}),
-            **{name: value for name, value in keywords.items() if name not in more},
-        }
-        if options is None and not more:
+        if options is None and not chosen:
             return fields, None
-        return fields, self._options(options, {name: keywords[name] for name in more})
+        return fields, self._options(options, chosen)
 
 
 class FunctionGrader(BaseGrader):

@@ -36,6 +36,8 @@ class TableRow(DataSample):
     """In the sample of a job, whose it is."""
     shown: dict[str, Any] | None
     """By grader, the `fields` of its job, once that is known."""
+    of: Any
+    """In the sample of an answer that is looked at once more, its row."""
     number: int | None
     """Its place in the data set, from 0; None of one that comes alone."""
     results: dict[str, Any]
@@ -75,7 +77,7 @@ class TableRow(DataSample):
         return self.given_id or digest(dict(self.fields), "row")
 
 
-_NO_SAMPLE = {**DataSample().__dict__, "grader": "", "shown": None}
+_NO_SAMPLE = {**DataSample().__dict__, "grader": "", "shown": None, "of": None}
 
 
 def row_of(fields: Mapping[str, Any], number: int | None = None) -> TableRow:
@@ -107,12 +109,10 @@ def at_path(row: Mapping[str, Any], path: str) -> Any:
     for part in path.replace("[", ".").replace("]", "").split("."):
         if isinstance(here, Mapping):
             value = here.get(part, _ABSENT)
-            there = f"the columns {_names(here)}" if not done else f"the keys {_names(here)}"
+            there = f"the {'keys' if done else 'columns'} {_names(here)}"
         elif isinstance(here, (list, tuple)):
-            index = int(part) if part.lstrip("-").isdigit() else None
-            value = (
-                here[index] if index is not None and -len(here) <= index < len(here) else _ABSENT
-            )
+            index = int(part) if part.lstrip("-").isdigit() else len(here)
+            value = here[index] if -len(here) <= index < len(here) else _ABSENT
             there = f"{len(here)} items"
         else:
             value, there = _ABSENT, f"a {type(here).__name__}"
@@ -196,20 +196,20 @@ def _responses_compared(grader: AbstractGrader, given: Any) -> list[Any]:
         Unscored: there is none, or one of them is blank.
     """
     given = given.tolist() if hasattr(given, "tolist") else given
-    if not is_absent(given) and not isinstance(given, (list, tuple)):
+    given = [] if is_absent(given) else given
+    if not isinstance(given, (list, tuple)):
         raise DataError(
             f"{grader.name} compares 'responses', a list, and the row has a {type(given).__name__}."
         )
-    responses = [] if is_absent(given) else list(given)
-    blank = next((n for n, each in enumerate(responses, 1) if is_absent(each)), None)
-    if blank is not None or not responses:
+    blank = next((n for n, each in enumerate(given, 1) if is_absent(each)), None)
+    if blank is not None or not given:
         what = f"response {blank} is blank" if blank else "there is none"
         raise Unscored(
             f"{grader.name} compares 'responses', and {what} in this row.",
             reason="blank",
             cause="data",
         )
-    return responses
+    return list(given)
 
 
 TEXTS = frozenset({"query", "response", "reference_response", "context"})
@@ -255,12 +255,7 @@ def fields_of(grader: AbstractGrader, sample: DataSample) -> dict[str, Any]:
         "tool_calls": [call for turn in way for call in turn.get("tool_calls") or ()] or None,
         **({"reference_response": reference} if reference is not None else {}),
     }
-    given = {
-        name: known[name] if name in known else about.get(name) for name in inputs if name != "*"
-    }
-    over = {
-        name: about[name]
-        for name in inputs
-        if name in about and name not in ("response", "responses", "query")
-    }
-    return {name: value for name, value in {**given, **over}.items() if value is not None}
+    # metadata may say another context or reference, and no other answer or question
+    own = {name: known[name] for name in ("response", "responses", "query")}
+    seen = {**known, **about, **own}
+    return {name: seen[name] for name in inputs if seen.get(name) is not None}

@@ -7,9 +7,9 @@ Who caused a missing score that may be an answer's own doing is tried out in `bl
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -21,9 +21,9 @@ from rm_gallery.core.data.schema import (
     Step,
 )
 from rm_gallery.core.engine.context import LIMIT_SHARE, current_deadline
-from rm_gallery.core.engine.folder import RunFolder
+from rm_gallery.core.engine.folder import Form
 from rm_gallery.core.model.message import MessageRole
-from rm_gallery.core.reward.founding import no_reward, write
+from rm_gallery.core.reward.founding import no_reward, write, write_scores
 from rm_gallery.core.reward.job import AnyReward
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.score import (
@@ -41,9 +41,6 @@ from rm_gallery.core.score import (
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, Unscored
 from rm_gallery.core.utils.identity import plain_form, shortened
 from rm_gallery.core.utils.models import build, copy_with, remake
-
-if TYPE_CHECKING:
-    from rm_gallery.core.engine.options import RunOptions
 
 # -- written to outputs ----------------------------------------------------------------------------
 
@@ -100,45 +97,47 @@ def said_of_step(reward: AnyReward, step: Step) -> Score[float]:
 _Kept = tuple[Reward, RewardIssue | None, dict[str, Any] | None]
 
 
-class RewardFolder(RunFolder):
-    """Keeps every finished sample of a reward's run; scored and unscored ones are restored, failed
-    ones judged again.
+class SampleForm(Form):
+    """Scores of a reward are written to the answers and steps of a sample. In a run's folder scored and
+    unscored samples are restored, failed ones judged again.
     """
 
-    def __init__(self, reward: AnyReward, options: RunOptions, kwargs: dict[str, Any]) -> None:
-        """Open or continue the folder; ConfigError with a diff when it belongs to another run, or
-        when a setting or a keyword of the hooks cannot be told from another one.
-        """
+    def __init__(self, reward: AnyReward, hooks: dict[str, Any]) -> None:
+        """For a reward whose hooks are given these values."""
+        self.reward, self.hooks = reward, hooks
+
+    def manifest(self) -> dict[str, Any]:
+        """The settings of the reward, and what its hooks are given."""
         hooks = {
             key: shortened(plain_form(value, f"keyword '{key}'"))
-            for key, value in sorted(kwargs.items())
+            for key, value in sorted(self.hooks.items())
         }
-        about = {"reward": reward.describe(), "hooks": hooks}
-        super().__init__(options, about, asks=asks_a_model(reward))
-        self.asked_by_parts = reward.made_of_parts
-        self._reward, self._hooks = reward, kwargs
+        return {"reward": self.reward.describe(), "hooks": hooks}
 
-    def restore(self, sample: DataSample) -> bool:
-        """Write to `sample` what an earlier part of the run found; False when it has to be judged.
+    copy = staticmethod(writable_copy)
 
-        Raises ConfigError when the judge would be asked something else now.
-        """
-        kept = self.register(sample)
-        for step, (written, issue, extra) in kept or ():
-            write(step, self._reward, written.details, issue, extra)
-        return kept is not None
+    def write(self, data: Any, scores: Sequence[Score[Any]]) -> Any:
+        """Write to each output what was said of it."""
+        write_scores(self.reward, data, scores)
+        return data
+
+    def restore(self, data: DataSample, kept: Any) -> bool:
+        """Write to the sample what was found."""
+        for step, (written, issue, extra) in kept:
+            write(step, self.reward, written.details, issue, extra)
+        return True
 
     def asking(self, data: DataSample, record: Mapping[str, Any]) -> Iterator[Callable[[], Any]]:
         """What asks the judges that were asked when the record was made."""
-        for reward, shown in [*self.parts_of(data, record)] or [(self._reward, data)]:
+        for reward, shown in [*self._parts_of(data, record)] or [(self.reward, data)]:
             if asks_a_model(reward) and reward.is_async() and not reward.made_of_parts:
                 evaluate = reward._evaluate  # checked when the reward was built
                 yield from (
-                    partial(evaluate, job.sample, **self._hooks)
+                    partial(evaluate, job.sample, **self.hooks)
                     for job in reward.kind.jobs(reward, shown)
                 )
 
-    def parts_of(
+    def _parts_of(
         self, sample: DataSample, record: Mapping[str, Any]
     ) -> Iterator[tuple[AnyReward, DataSample]]:
         """The parts of a composition that a record tells of, and to each the sample with the outputs
@@ -148,37 +147,32 @@ class RewardFolder(RunFolder):
         for number, output in enumerate(sample.output):
             extras[number] = inside(record["rewards"][at], "extra_data", "")
             at += 1 + len(output.steps or ())
-        for part, places in self._reward.kept_parts(extras):
+        for part, places in self.reward.kept_parts(extras):
             yield part, copy_with(sample, output=[sample.output[number] for number in places])
-
-    def unscored(self, data: DataSample) -> DataSample:
-        """A copy that results can be written to."""
-        return writable_copy(data)
 
     def read(self, record: dict[str, Any], data: DataSample) -> Any:
         """By place, what the reward said of each of its answers and steps."""
-        return _read_record(self._reward, record, data)
+        return _read_record(self.reward, record, data)
 
-    def append(self, sample: DataSample) -> None:
-        """Keep a finished sample, at once. One the run did not get to the end of leaves no record."""
-        record = self.new_record(sample)
-        issues = [
-            issue for reward in record["rewards"] if reward for issue in reward.get("issues", ())
+    def record_of(self, data: DataSample) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+        """What the reward said of each answer and step; of a sample the run did not get to the end of
+        nothing is kept.
+        """
+        record = all_said(self.reward, data)
+        missing = [
+            (issue["status"], issue["reason"])
+            for reward in record["rewards"]
+            if reward
+            for issue in reward.get("issues", ())
         ]
-        stopped = any(issue["reason"] in NOT_BEGUN for issue in issues)
-        missing = {issue["status"] for issue in issues}
-        self.keep(sample, missing, {} if stopped else record, stopped)
-
-    def new_record(self, data: DataSample) -> dict[str, Any]:
-        """What the reward said of each answer and step."""
-        return all_said(self._reward, data)
+        return {} if any(code in NOT_BEGUN for _, code in missing) else record, missing
 
     def scores_in(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """By answer and step, its scores, or why it has none; and the scores of its parts."""
         by_answer: dict[str, Any] = {}
-        for number, reward in enumerate(record["rewards"]):
+        for number, reward in enumerate(record.get("rewards", ())):
             noted = inside(reward, "extra_data", "")
-            if self._reward.made_of_parts:
+            if self.reward.made_of_parts:
                 for name, score in _scores_of_parts(noted):
                     by_answer[f"'{name}' of answer {number + 1}"] = score
             issues = reward.get("issues") or () if reward else ()
@@ -196,6 +190,19 @@ class RewardFolder(RunFolder):
                     f"no score ({issue['reason']})" for issue in issues
                 ]
         return by_answer
+
+
+class ScoresAlone(SampleForm):
+    """Nothing is written, and nothing copied: the scores are what comes of a sample."""
+
+    @staticmethod
+    def copy(sample: DataSample) -> DataSample:
+        """The sample."""
+        return sample
+
+    def write(self, data: Any, scores: Sequence[Score[Any]]) -> Any:
+        """The scores."""
+        return scores
 
 
 METRICS, PARTS = "metrics", "parts"

@@ -24,7 +24,7 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.batch import Batch, Parts
 from rm_gallery.core.engine.context import questions, stop_mark
 from rm_gallery.core.engine.engine import LaneName, Plan, awaitable
-from rm_gallery.core.engine.folder import Again
+from rm_gallery.core.engine.folder import Again, Form, RunFolder
 from rm_gallery.core.engine.options import RunOptions as RunOptions
 from rm_gallery.core.engine.options import chosen_options
 from rm_gallery.core.engine.progress import Progress
@@ -33,7 +33,8 @@ from rm_gallery.core.engine.single import run_single
 from rm_gallery.core.reward.blame import SecondLook
 from rm_gallery.core.reward.founding import write_scores
 from rm_gallery.core.reward.job import AnyReward, current_job
-from rm_gallery.core.reward.outputs import RewardFolder, killable, said_of, writable_copy
+from rm_gallery.core.reward.judges import asks_a_model
+from rm_gallery.core.reward.outputs import SampleForm, ScoresAlone, killable, said_of, writable_copy
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import DataError, Inapplicable
 
@@ -85,20 +86,13 @@ def options_of(
 
 
 class RewardBatch(Batch[Any]):
-    """Samples that a reward scores: a copy of each to which its scores are written, or its scores
-    alone, which are kept nowhere.
+    """Samples, or rows, that the reward of a `form` scores: a copy of each to which its scores are
+    written.
     """
 
-    def __init__(
-        self,
-        reward: AnyReward,
-        samples: Samples,
-        options: RunOptions,
-        hooks: dict[str, Any],
-        writes: bool = True,
-    ) -> None:
+    def __init__(self, form: Form, samples: Samples, options: RunOptions) -> None:
+        reward = form.reward
         reward.check()
-        self._writes = writes
         deadline, workers = (
             options.deadline or (None if options.batch else reward.deadline),
             max(options.max_workers, reward.least_workers),
@@ -107,33 +101,28 @@ class RewardBatch(Batch[Any]):
         super().__init__(
             checked_samples(samples, "evaluate_batch"), options, reward.name, lane_of(reward)
         )
-        self._reward, self._hooks = reward, hooks
+        self._reward, self._form = reward, form
 
     def _inline(self) -> Callable[[Any, int], tuple[Any, Score[Any] | None]] | None:
-        options, writes = self.options, self._writes
+        options, form = self.options, self._form
         here = options.run_dir is None and options.engine is None and (options.processes or 1) < 2
-        score = self._reward.at_once() if here and not self._hooks else None
+        score = self._reward.at_once() if here and not form.hooks else None
         if score is None:
             return None
 
         def result(raw: Any, index: int) -> tuple[Any, Score[Any] | None]:
-            sample = _sample(raw, index)
-            if writes:
-                sample = writable_copy(sample)
+            sample = form.copy(_sample(raw, index))
             scores, missing = score(sample), None
             for each in scores:
                 if each.value is None:
                     missing = each
                     break
-            if not writes:
-                return scores, missing
-            write_scores(self._reward, sample, scores)
-            return sample, missing
+            return form.write(sample, scores), missing
 
         return result
 
-    def _open_folder(self, options: RunOptions) -> RewardFolder:
-        return RewardFolder(self._reward, options, self._hooks)
+    def _open_folder(self, options: RunOptions) -> RunFolder:
+        return RunFolder(options, self._form, asks_a_model(self._reward))
 
     @property
     def _checks_resume(self) -> bool:
@@ -151,53 +140,47 @@ class RewardBatch(Batch[Any]):
         return super()._ray_plan(options)
 
     def _made_again(self) -> dict[str, Any]:
-        own = {"samples": [], "hooks": self._hooks, "writes": self._writes}
-        return {"reward": self._reward, **own}
+        return {"form": self._form, "samples": []}
 
     def _run_plan(
-        self, items: Samples, folder: RewardFolder | Again | None, options: RunOptions
+        self, items: Samples, folder: RunFolder | Again | None, options: RunOptions
     ) -> Parts:
-        reward = self._reward
+        reward, form = self._reward, self._form
         samples = (_sample(raw, index) for index, raw in enumerate(items))
         return (
-            (
-                written(reward, sample, folder) if self._writes else reward.plan(sample)
-                for sample in samples
-            ),
-            executor(reward, self._hooks, options.deadline, folder, options.processes),
+            (written(form, sample, folder) for sample in samples),
+            executor(reward, form.hooks, options.deadline, folder, options.processes),
             # the pool of worker processes has a clock of its own, see `killable`
             replace(options, deadline=None) if reward.cpu_bound else options,
         )
 
     def _not_begun(self, outcome: Score[Any]) -> Callable[[DataSample | dict[str, Any], int], Any]:
-        reward = self._reward
+        form = self._form
 
         def result(raw: DataSample | dict[str, Any], index: int) -> Any:
-            sample = _sample(raw, index)
-            scores = reward.kind.everywhere(reward, sample, outcome)
-            if not self._writes:
-                return scores
-            write_scores(reward, sample := writable_copy(sample), scores)
-            return sample
+            sample = form.copy(_sample(raw, index))
+            return form.write(sample, form.reward.kind.everywhere(form.reward, sample, outcome))
 
         return result
 
     async def _look_once_more(self, results: list[DataSample]) -> None:
+        form, folder = self._form, self._folder
         if self.options.blame != "probe":
             return
         # with the budget of the run, which its folder keeps
         options = replace(self.options, budget=self._control.budget)
-        changed = await look_again(self._reward, results, options, self._hooks)
-        if self._folder is not None:
-            for sample in filter(self._folder.reopen, changed):
-                self._folder.append(sample)
+        for reward, shown in form.second_looks(results):
+            for sample in await look_again(reward, shown, options, form.hooks):
+                item = form.found_out(reward, sample)
+                if folder is not None and folder.reopen(item):
+                    folder.append(item)
 
 
 async def run_list(
     reward: AnyReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> list[DataSample]:
     """Score all samples and return the copies in the given order."""
-    return await RewardBatch(reward, samples, options, hooks).all()
+    return await RewardBatch(SampleForm(reward, hooks), samples, options).all()
 
 
 async def scores_of(
@@ -205,7 +188,7 @@ async def scores_of(
 ) -> list[list[Score[Any]]]:
     """For each sample, in the given order, what the reward says of its outputs."""
     if options.run_dir is None and options.blame != "probe":
-        return await RewardBatch(reward, samples, options, hooks, writes=False).all()
+        return await RewardBatch(ScoresAlone(reward, hooks), samples, options).all()
     # what is kept and what is looked at once more is written
     done = await run_list(reward, samples, options, hooks)
     return [[said_of(reward, output) for output in sample.output] for sample in done]
@@ -219,7 +202,8 @@ async def run_stream(
     **how: bool,
 ) -> AsyncGenerator[DataSample, None]:
     """Score samples as they come and yield the copies; `how` is that of `Batch.stream`."""
-    async with aclosing(RewardBatch(reward, samples, options, hooks).stream(**how)) as going:
+    batch = RewardBatch(SampleForm(reward, hooks), samples, options)
+    async with aclosing(batch.stream(**how)) as going:
         async for _, sample in going:
             yield sample
 
@@ -385,27 +369,24 @@ def lane_of(reward: AnyReward) -> LaneName:
     return "loop" if reward.cpu_bound or reward.is_async() else "threads"
 
 
-def written(
-    reward: AnyReward, sample: DataSample, folder: RewardFolder | Again | None = None
-) -> Plan:
+def written(form: Form, sample: DataSample, folder: RunFolder | Again | None = None) -> Plan:
     """The plan of a sample, which gives a copy to which its scores are written; its folder keeps
     them, or has them already.
     """
-    copied = writable_copy(sample)
+    copied = form.copy(sample)
     if folder is not None and folder.restore(copied):
-        return copied
-    scores = yield from reward.plan(copied)
-    write_scores(reward, copied, scores)
+        return form.handed_on(copied)
+    done = form.write(copied, (yield from form.reward.plan(copied)))
     if folder is not None:
-        folder.append(copied)
-    return copied
+        folder.append(done)
+    return form.handed_on(done)
 
 
 def executor(
     reward: AnyReward,
     hooks: dict[str, Any],
     deadline: float | None,
-    folder: RewardFolder | Again | None = None,
+    folder: RunFolder | Again | None = None,
     processes: int | None = None,
 ) -> Callable[[Any], Any]:
     """What makes a result from a job; a folder hears what judges are asked, and `processes` is for

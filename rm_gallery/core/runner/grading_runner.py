@@ -28,7 +28,6 @@ from rm_gallery.core.graders.base import BaseGrader, FunctionGrader, RunnerResul
 from rm_gallery.core.graders.bridge import as_grader
 from rm_gallery.core.graders.rows import Mapper
 from rm_gallery.core.graders.run import (
-    GraderBatch,
     GraderPlan,
     Results,
     grader_batch,
@@ -37,6 +36,7 @@ from rm_gallery.core.graders.run import (
 from rm_gallery.core.graders.strategy import AverageGrader
 from rm_gallery.core.reward.resolve import asks_for_judge, judges_for, spelling_of
 from rm_gallery.core.reward.resolve import resolve as build_reward
+from rm_gallery.core.reward.run import RewardBatch
 from rm_gallery.core.runner.aggregator import BaseAggregator, CallableAggregator
 from rm_gallery.core.score import Missing, check_inside, missing_policy
 from rm_gallery.core.utils.errors import ConfigError, DataError
@@ -197,7 +197,7 @@ class GradingRunner:
 
     def _batch(
         self, dataset: Dataset, options: RunOptions | None, keywords: Mapping[str, Any]
-    ) -> GraderBatch:
+    ) -> RewardBatch:
         chosen = chosen_options(options, self.options, keywords, None)[0]
         return grader_batch(self._plans, rows_of(dataset), chosen)
 
@@ -212,7 +212,7 @@ class GradingRunner:
         self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any
     ) -> RunnerResult:
         """Grade all rows, from any event loop."""
-        return self._by_column(await self._batch(dataset, options, keywords).results())
+        return self._by_column(await self._batch(dataset, options, keywords).all())
 
     def stream(
         self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any
@@ -237,7 +237,7 @@ class GradingRunner:
             self._batch(dataset, options, keywords).stream(streaming=True)
         ) as going:
             async for _, row in going:
-                yield self._aggregated(results_of(row))
+                yield self._aggregated(row)
 
     def run_multiple_datasets(
         self, datasets: Sequence[Dataset], **options: Any
@@ -253,12 +253,13 @@ class GradingRunner:
         parts = _parts_of(datasets)
         return _by_dataset(await self.arun(list(chain(*parts)), **options), parts)
 
-    def _aggregated(self, results: Results) -> Results:
+    def _aggregated(self, row: Any) -> Results:
+        results = results_of(self._plans, row)
         made = {aggregator.name: aggregator(results) for aggregator in self.aggregators}
         return {**results, **made}
 
-    def _by_column(self, graded: Sequence[Results]) -> RunnerResult:
-        rows = [self._aggregated(results) for results in graded]
+    def _by_column(self, graded: Sequence[Any]) -> RunnerResult:
+        rows = list(map(self._aggregated, graded))
         return {name: [row[name] for row in rows] for name in self._columns}
 
 

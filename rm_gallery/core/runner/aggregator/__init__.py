@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
-from rm_gallery.core.graders.base import as_result
+from rm_gallery.core.graders.base import as_result, score_of
 from rm_gallery.core.reward.compose import (
     NORMALIZED,
     OPEN,
@@ -155,7 +155,7 @@ class NotCombined(ScoreError):
 
 
 def _outcome(result: Any) -> Score[Any]:
-    score: Score[Any] = result.as_score()
+    score = score_of(result)
     if isinstance(score.value, tuple):
         score = failed("aggregate", result.reason or type(result).__name__, "rule")
     return score if score.ok else replace(score, reason=result.reason or type(result).__name__)
@@ -331,13 +331,12 @@ class CallableAggregator(BaseAggregator):
     def __call__(self, results: Mapping[str, Any], **_: Any) -> Any:
         """What the function makes of the results."""
         try:
-            made = self.function(dict(results))
-            return as_result(made, {"name": self.name})
+            whole = score_of(self.function(dict(results)), self.name)
         except Exception as error:  # noqa: BLE001 - it costs its own row only, and is told there
             why = f"{type(error).__name__}: {error}"
-            lost = {name: each.as_score() for name, each in results.items() if not each.ok}
+            lost = {name: score_of(each) for name, each in results.items() if not each.ok}
             whole = failed("aggregate", why, "rule")
             if lost:  # what is made of NaN is not the function's doing
                 told = "; ".join(f"{name}: {score.reason}" for name, score in lost.items())
                 whole = deciding(lost.values()).without_value(f"{why} ({told})")
-            return as_result(whole, {"name": self.name})
+        return as_result(whole, {"name": self.name})
