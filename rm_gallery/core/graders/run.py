@@ -195,15 +195,19 @@ class RowReward(BaseReward):
             row.__dict__["shown"] = shown
         return shown
 
+    def owed(self, row: TableRow) -> list[str]:
+        """The graders of which it has no result yet."""
+        return [name for name in self.plans if name not in row.results]
+
     def jobs(self, sample: Any) -> list[Job]:
         """A job per grader that has no result yet."""
         jobs = []
-        for name, fields in self.shown(sample).items():
+        for name in self.owed(sample):
+            fields = self.shown(sample)[name]
             if sample.output:
                 fields = {**fields, ANSWER: sample.output[0].answer.text}
-            if name not in sample.results:
-                job = copy_with(sample, fields=fields, grader=name, shown=None)
-                jobs.append(Job(job, name, sample))
+            job = copy_with(sample, fields=fields, grader=name, shown=None)
+            jobs.append(Job(job, name, sample))
         return jobs
 
     def _evaluate(self, sample: Any) -> Any:
@@ -219,23 +223,19 @@ class RowReward(BaseReward):
         return returned
 
     def merge(self, sample: Any, jobs: list[Job], outcomes: list[Score[Any]]) -> list[Score[Any]]:
-        """The score of each grader, in their order."""
-        made = dict(sample.results)
-        for job, outcome in zip(jobs, outcomes, strict=True):
-            made[job.place] = outcome
-        scores = [made[name] for name in self.plans]
-        return list(map(_whole, scores)) if sample.output else scores
+        """The score of each grader that had a job; the score of an answer can be read from it as a
+        whole.
+        """
+        return list(map(_whole, outcomes)) if sample.output else outcomes
 
     def everywhere(self, sample: Any, score: Score[Any]) -> list[Score[Any]]:
         """The same said by each grader."""
-        return [score] * len(self.plans)
+        return [score] * len(self.owed(sample))
 
-    def answer_in(self, row: TableRow) -> TableRow | None:
+    def answer_in(self, row: TableRow, name: str, fields: Any) -> TableRow | None:
         """What one grader was shown of a row and said of it, as a sample of one answer, so that
         others can be tried in its place; None where it holds no answer.
         """
-        [name] = self.plans
-        fields = self.shown(copy_with(row, shown=None))[name]
         if isinstance(fields, Exception) or not isinstance(fields.get(ANSWER), str):
             return None
         about = {"reference": fields.get("reference_response")}
@@ -366,18 +366,17 @@ class RowForm(Form):
 
     def write(self, data: Any, scores: Sequence[Score[Any]]) -> Any:
         """Note in the row what each grader gave: what an answer caused is worth the worst score."""
-        data.__dict__["results"] = {
-            name: plan.grader.settled(score)
-            for (name, plan), score in zip(self._plans.items(), scores, strict=True)
-        }
+        given = zip(self.reward.owed(data), scores, strict=True)
+        made = {name: self._plans[name].grader.settled(score) for name, score in given}
+        data.results = {**data.results, **made}
         return data
 
     def handed_on(self, data: Any) -> Any:
         """The row; GraderFailed where a grader was to raise, unless it may still turn out that the
         answer caused it.
         """
-        for name, score in data.results.items():
-            plan = self._plans[name]
+        for name, plan in self._plans.items():
+            score = data.results[name]
             if score.ok or plan.on_error != "raise":
                 continue
             if not (self._probes and may_be_the_answers_doing(asks_a_model(plan.grader), score)):
@@ -390,7 +389,10 @@ class RowForm(Form):
             # where nothing is missing the last rows tell those that come later what can be read
             missing = any(not row.results[name].ok for row in results)
             looked_at = results if missing else results[-REMEMBERED:]
-            yield alone, list(filter(None, map(alone.answer_in, looked_at)))
+            answers = (
+                alone.answer_in(row, name, self.reward.shown(row)[name]) for row in looked_at
+            )
+            yield alone, list(filter(None, answers))
 
     def found_out(self, reward: Any, shown: Any) -> Any:
         """The row of an answer, in which it is noted what is known now of that."""
@@ -438,11 +440,12 @@ class RowForm(Form):
     def record_of(self, data: Any) -> tuple[dict[str, Any], list[tuple[str, str]]]:
         """What each grader gave; of what the run did not get to nothing is kept."""
         kept, missing = {}, []
-        for name, score in data.results.items():
+        for name, plan in self._plans.items():
+            score = data.results[name]
             if not score.ok:
                 missing.append((score.status, score.code))
             if score.code not in NOT_BEGUN:
-                kept[name] = _as_record(as_result(score, self._plans[name].grader.about()))
+                kept[name] = _as_record(as_result(score, plan.grader.about()))
         return {"results": kept} if kept else {}, missing
 
     def scores_in(self, record: Mapping[str, Any]) -> dict[str, Any]:

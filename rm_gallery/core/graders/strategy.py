@@ -80,11 +80,6 @@ class _Wrapper(BaseGrader):
         """Whether the inner grader does; the wrapper itself says how many gradings it needs."""
         return self.grader.declares_missing
 
-    @property
-    def awaits(self) -> bool:
-        """True: several calls wait side by side."""
-        return True
-
     async def _ask_all(
         self, calls: Sequence[Mapping[str, Any]], first: int = 0
     ) -> list[Score[Any]]:
