@@ -95,10 +95,6 @@ KNOWN: dict[str, str] = {
         f"door/benchmax.*/{kind}/answers-fault": "the worst score where evaluate gives none, as under outcome/"
         for kind in OF_ALL_ALIKE
     },
-    **{
-        f"door/{door}/grader-list/answers-fault": "a GraderError of the answer's own doing is worth the worst score for all"
-        for door in RUNNER
-    },
 }
 """Products that do not hold yet (patterns of their names), and why."""
 

@@ -21,6 +21,7 @@ from rm_gallery import (
     LLMGrader,
 )
 from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.graders.base import score_of
 
 TEXTS = ("TRAP", "0.5", "0.25", "another TRAP")
 ROWS = [{"id": text, "query": "q", "response": text} for text in TEXTS]
@@ -164,3 +165,17 @@ def test_a_row_without_its_field_ends_a_run_that_is_to_raise_at_once() -> None:
     with pytest.raises(ConfigError, match="noted of row"):
         runner.run(rows, blame="probe")
     assert len(graded) < 300
+
+
+def test_rows_the_run_did_not_get_to_are_looked_at_by_no_grader() -> None:
+    control = RunControl()
+
+    def stops(response: str) -> float:
+        control.stop("enough")
+        return 0.5
+
+    runner = GradingRunner({"length": made(length), "stops": made(stops)}, show_progress=False)
+    found = runner.run(ROWS * 550, blame="probe", max_workers=1, control=control)
+    for column in found.values():
+        assert score_of(column[-1]).code == "stopped"
+    assert 0.5 in scores(found["stops"])

@@ -239,3 +239,26 @@ def test_a_run_that_told_a_grader_of_samples_as_a_reward_around_it_goes_on(tmp_p
     path.write_text(json.dumps(manifest), encoding="utf-8")
     with pytest.raises(ConfigError, match="it.desc"):
         run()
+
+
+def own_scale(response: str) -> GraderScore:
+    said = {"range": (0, 10), "threshold": 5.0, "higher_is_better": False}
+    return GraderScore(name="mine", score=len(response), **said)  # type: ignore[arg-type]
+
+
+def test_what_a_result_says_of_its_own_scale_comes_out_at_every_door(tmp_path: Path) -> None:
+    """In the place of what its grader says, which has [0, 1] and a higher score as the better one."""
+    grader = FunctionGrader(own_scale)
+    rows = [{"id": "a", "query": "q", "response": "four"}]
+    runner = GradingRunner({"own": grader}, show_progress=False)
+    found = [
+        grader.evaluate(rows[0]),
+        *grader.evaluate_batch(rows),
+        *(runner.run(rows)["own"] + runner.run(rows, blame="probe")["own"]),
+        *(runner.run(rows, run_dir=tmp_path)["own"][0] for _ in range(2)),
+        *(row["own"] for row in runner.stream(rows)),
+    ]
+    for result in found:
+        scale = result.range, result.higher_is_better, result.threshold
+        assert (result.name, result.score, scale) == ("mine", 4.0, ((0.0, 10.0), False, 5.0))
+        assert (result.metadata, result.passed()) == ({}, True)

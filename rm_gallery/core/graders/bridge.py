@@ -120,11 +120,6 @@ class RewardGrader(BaseGrader):
         """The model that judges, None where none does."""
         return getattr(self.reward, "llm", None)
 
-    @property
-    def awaits(self) -> bool:
-        """True: the reward runs as a part of the run around it."""
-        return True
-
     async def _grade(self, /, **fields: Any) -> Score[Any]:
         said = await scores_of_one(self.reward, sample_of(fields), {})
         if missing := [score for score in said if score.value is None]:

@@ -159,23 +159,21 @@ class _Rows(Kind):
     def jobs(self, reward: Any, sample: Any) -> list[Job]:
         """A job per grader that has no result yet."""
         jobs = []
-        for name, fields in reward.shown(sample).items():
+        for name in reward.owed(sample):
+            fields = reward.shown(sample)[name]
             if sample.output:
                 fields = {**fields, ANSWER: sample.output[0].answer.text}
-            if name not in sample.results:
-                job = copy_with(sample, fields=fields, grader=name, shown=None)
-                jobs.append(Job(job, name, sample))
+            job = copy_with(sample, fields=fields, grader=name, shown=None)
+            jobs.append(Job(job, name, sample))
         return jobs
 
     def merge(
         self, reward: Any, sample: Any, jobs: list[Job], outcomes: list[Score[Any]]
     ) -> list[Score[Any]]:
-        """The score of each grader, in their order."""
-        made = dict(sample.results)
-        for job, outcome in zip(jobs, outcomes, strict=True):
-            made[job.place] = outcome
-        scores = [made[name] for name in reward.plans]
-        return list(map(_whole, scores)) if sample.output else scores
+        """The score of each grader that had a job; the score of an answer can be read from it as a
+        whole.
+        """
+        return list(map(_whole, outcomes)) if sample.output else outcomes
 
     def read(self, reward: Any, returned: Any, sample: Any) -> Any:
         """A grader's score, as it was read."""
@@ -183,7 +181,7 @@ class _Rows(Kind):
 
     def everywhere(self, reward: Any, sample: Any, score: Score[Any]) -> list[Score[Any]]:
         """The same said by each grader."""
-        return [score] * len(reward.plans)
+        return [score] * len(reward.owed(sample))
 
 
 class RowReward(BaseReward):
@@ -203,8 +201,8 @@ class RowReward(BaseReward):
 
     @property
     def judged(self) -> bool:  # type: ignore[override]
-        """Whether one of them may ask a model: a trace asks for the job."""
-        return self.awaits
+        """Whether one of them asks a model: a trace asks for the job."""
+        return any(plan.grader.judged for plan in self.plans.values())
 
     @property
     def may_ask_others(self) -> bool:  # type: ignore[override]
@@ -229,6 +227,10 @@ class RowReward(BaseReward):
             row.__dict__["shown"] = shown
         return shown
 
+    def owed(self, row: TableRow) -> list[str]:
+        """The graders of which it has no result yet."""
+        return [name for name in self.plans if name not in row.results]
+
     def _evaluate(self, sample: Any) -> Any:
         grader = self.plans[sample.grader].grader
         if grader.declares_missing and (mark := stop_mark.get()) is not None:
@@ -237,12 +239,10 @@ class RowReward(BaseReward):
             raise sample.fields
         return (_on_loop if self.awaits else graded)(grader, sample.fields)
 
-    def answer_in(self, row: TableRow) -> TableRow | None:
+    def answer_in(self, row: TableRow, name: str, fields: Any) -> TableRow | None:
         """What one grader was shown of a row and said of it, as a sample of one answer, so that
         others can be tried in its place; None where it holds no answer.
         """
-        [name] = self.plans
-        fields = self.shown(copy_with(row, shown=None))[name]
         if isinstance(fields, Exception) or not isinstance(fields.get(ANSWER), str):
             return None
         about = {"reference": fields.get("reference_response")}
@@ -380,18 +380,17 @@ class RowForm(Form):
 
     def write(self, data: Any, scores: Sequence[Score[Any]]) -> Any:
         """Note in the row what each grader gave: what an answer caused is worth the worst score."""
-        data.__dict__["results"] = {
-            name: _settled(plan.grader, score)
-            for (name, plan), score in zip(self._plans.items(), scores, strict=True)
-        }
+        given = zip(self.reward.owed(data), scores, strict=True)
+        made = {name: _settled(self._plans[name].grader, score) for name, score in given}
+        data.results = {**data.results, **made}
         return data
 
     def handed_on(self, data: Any) -> Any:
         """The row; GraderFailed where a grader was to raise, unless it may still turn out that the
         answer caused it.
         """
-        for name, score in data.results.items():
-            plan = self._plans[name]
+        for name, plan in self._plans.items():
+            score = data.results[name]
             if score.ok or plan.on_error != "raise":
                 continue
             if not (self._probes and may_be_the_answers_doing(asks_a_model(plan.grader), score)):
@@ -404,7 +403,10 @@ class RowForm(Form):
             # where nothing is missing the last rows tell those that come later what can be read
             missing = any(not row.results[name].ok for row in results)
             looked_at = results if missing else results[-REMEMBERED:]
-            yield alone, list(filter(None, map(alone.answer_in, looked_at)))
+            answers = (
+                alone.answer_in(row, name, self.reward.shown(row)[name]) for row in looked_at
+            )
+            yield alone, list(filter(None, answers))
 
     def found_out(self, reward: Any, shown: Any) -> Any:
         """The row of an answer, in which it is noted what is known now of that."""
@@ -452,11 +454,12 @@ class RowForm(Form):
     def record_of(self, data: Any) -> tuple[dict[str, Any], list[tuple[str, str]]]:
         """What each grader gave; of what the run did not get to nothing is kept."""
         kept, missing = {}, []
-        for name, score in data.results.items():
+        for name, plan in self._plans.items():
+            score = data.results[name]
             if not score.ok:
                 missing.append((score.status, score.code))
             if score.code not in NOT_BEGUN:
-                kept[name] = _as_record(as_result(score, self._plans[name].grader.about()))
+                kept[name] = _as_record(as_result(score, plan.grader.about()))
         return {"results": kept} if kept else {}, missing
 
     def scores_in(self, record: Mapping[str, Any]) -> dict[str, Any]:

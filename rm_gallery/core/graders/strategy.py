@@ -76,14 +76,14 @@ class _Wrapper(BaseGrader):
         return getattr(self.grader, "llm", None)
 
     @property
+    def judged(self) -> bool:  # type: ignore[override]  # it depends on the inner grader
+        """Whether the inner grader asks a model."""
+        return self.grader.judged
+
+    @property
     def declares_missing(self) -> bool:
         """Whether the inner grader does; the wrapper itself says how many gradings it needs."""
         return self.grader.declares_missing
-
-    @property
-    def awaits(self) -> bool:
-        """True: several calls wait side by side."""
-        return True
 
     async def _ask_all(
         self, calls: Sequence[Mapping[str, Any]], first: int = 0

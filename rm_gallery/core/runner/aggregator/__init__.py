@@ -91,9 +91,9 @@ class BaseAggregator:
     def __call__(self, results: Mapping[str, Any], **_: Any) -> Any:
         """The row's combined result; a GraderError where it has none."""
         components = self.wanted(results)
-        graded = {n: each for n, each in components.items() if each.kind == "score"}
         outcomes = {name: _outcome(each) for name, each in components.items()}
-        missing = {name: outcomes[name].reason for name in components if name not in graded}
+        graded = {name: each for name, each in components.items() if outcomes[name].ok}
+        missing = {name: score.reason for name, score in outcomes.items() if not score.ok}
         metadata: dict[str, Any] = {"components": {}, "missing": missing}
         # an error knows its grader's scale: which one of them failed must not decide the scale of a
         # row
@@ -136,12 +136,12 @@ class BaseAggregator:
             return value, f"{kind} of {parts}{without}"
 
         whole = Combination(made_of, self.on_error)(outcomes)
-        if whole.value is None or scale is None:
-            if self.on_error == "skip" and not graded:
-                whole = whole.without_value(NOTHING)
-            return as_result(replace(whole, extra=metadata), {"name": self.name})
-        made = as_result(replace(whole, extra=metadata), {"name": self.name})
-        return made.model_copy(update={"range": scale[0], "higher_is_better": scale[1]})
+        about: dict[str, Any] = {"name": self.name}
+        if whole.ok and scale is not None:
+            about["range"], about["higher_is_better"] = scale
+        elif self.on_error == "skip" and not graded:
+            whole = whole.without_value(NOTHING)
+        return as_result(replace(whole, extra=metadata), about)
 
 
 NOTHING = "no grader gave a score"
@@ -157,7 +157,7 @@ class NotCombined(ScoreError):
 def _outcome(result: Any) -> Score[Any]:
     score = score_of(result)
     if isinstance(score.value, tuple):
-        score = failed("aggregate", result.reason or type(result).__name__, "rule")
+        score = failed("aggregate", "", "rule")
     return score if score.ok else replace(score, reason=result.reason or type(result).__name__)
 
 
@@ -310,11 +310,12 @@ class GatedAggregator(BaseAggregator):
             passed = gate.passed(self.threshold)
         except ConfigError as error:  # of a user's grader this is known row by row
             return as_result(failed("aggregate", str(error), "rule"), {"name": self.name})
-        reason = f"{self.primary} is {gate.score:g} and does not pass"
-        made = as_result(Score(0.0, reason), {"name": self.name, "range": (0.0, 1.0)})
-        if passed:
-            made = self.secondary(self._others(results))
-        noted = {**made.metadata, "passed": passed}
+        if not passed:
+            reason = f"{self.primary} is {gate.score:g} and does not pass"
+            score = Score(0.0, reason, extra={"passed": False})
+            return as_result(score, {"name": self.name, "range": (0.0, 1.0)})
+        made = self.secondary(self._others(results))
+        noted = {**made.metadata, "passed": True}
         return made.model_copy(update={"name": self.name, "metadata": noted})
 
 
