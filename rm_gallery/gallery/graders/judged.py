@@ -38,8 +38,6 @@ from rm_gallery.gallery.graders import TEXTS
 
 PARTS = Path(__file__).parent / "parts"
 IMAGE_RUBRICS = Path(__file__).parent / "rubrics" / "multimodal"
-SEARCHED = 500
-"""Characters of a response that are searched for at once: search engines take no more."""
 
 
 # -- preferences -----------------------------------------------------------------------------------
@@ -95,11 +93,11 @@ class GEvalGrader(LLMGrader):
     name: str = "g_eval"
     desc: str = "Judge how good the response is."
     """The question."""
-    steps: list[str] = Field(default_factory=list)
+    steps: list[str] = []
     """What the judge does one after the other before it scores; the paper has a model write them
     once for a question.
     """
-    fields: dict[str, bool] = Field(default_factory=lambda: {"query": False, "response": True})
+    fields: dict[str, bool] = {"query": False, "response": True}
     """The fields it takes, and whether each is required."""
     top_logprobs: int = Field(default=20, ge=1, le=20)
 
@@ -135,11 +133,10 @@ class GEvalGrader(LLMGrader):
                 reason="no_logprobs",
                 cause="judge",
             )
-        total = math.fsum(shares.values())
-        expected = math.fsum(level * share for level, share in shares.items()) / total
+        expected = math.fsum(level * share for level, share in shares.items())
         # rounding may lead out of the levels
         value = min(max(shares), max(min(shares), expected))
-        told = {f"{level:g}": share / total for level, share in sorted(shares.items())}
+        told = {f"{level:g}": share for level, share in shares.items()}
         return replace(verdict, value=value, extra={"said": said, "shares": told})
 
 
@@ -153,8 +150,8 @@ def _anchors(low: Any, high: Any, language: str) -> list[str]:
 
 
 def level_shares(logprobs: Any, stated: float, low: Any, high: Any) -> dict[float, float] | None:
-    """The probabilities of the levels at the place of the score: the last tag or key of that name
-    that the number said follows.
+    """The probabilities of the levels, of 1 together, at the place of the score: the last tag or key
+    of that name that the number said follows.
 
     None without one: the same number elsewhere, in a reason or behind the verdict, tells nothing
     about the score.
@@ -172,8 +169,10 @@ def level_shares(logprobs: Any, stated: float, low: Any, high: Any) -> dict[floa
         entry = of_character[match.end() - 1]
         if level(entry["token"]) == stated:
             shares = token_shares(entry, level)
-            # beyond 1 they are no probabilities
-            return shares if 0 < math.fsum(shares.values()) < 1.01 else None
+            total = math.fsum(shares.values())
+            if 0 < total < 1.01:  # beyond 1 they are no probabilities
+                return {found: share / total for found, share in sorted(shares.items())}
+            return None
     return None
 
 
@@ -230,13 +229,11 @@ class SearchCorrectnessGrader(ClaimGrader):
 
 
 _PIECE = re.compile(
-    rf"\s*(.{{1,{SEARCHED}}}\Z"
-    rf"|.{{{SEARCHED // 2},{SEARCHED - 2}}}(?:[.!?](?=\s)|.?[。！？\n])"
-    rf"|.{{{SEARCHED // 2},{SEARCHED - 1}}}[ ]"
-    rf"|.{{1,{SEARCHED}}})",
-    re.DOTALL,
+    r"\s*(.{1,500}\Z|.{250,498}(?:[.!?](?=\s)|.?[。！？\n])|.{250,499}[ ]|.{1,500})", re.DOTALL
 )
-"""What is left, else a text cut where a sentence ends, or a word, if that is in its second half."""
+"""Up to 500 characters, as search engines take no more: what is left, else a text cut where a
+sentence ends, or a word, if that is in its second half.
+"""
 
 
 # -- images ----------------------------------------------------------------------------------------

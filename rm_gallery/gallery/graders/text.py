@@ -316,7 +316,7 @@ class StringMatchGrader(BaseGrader):
     case_sensitive: bool = False
     ignore_whitespace: bool = False
     pattern: str | None = None
-    substrings: list[str] = Field(default_factory=list)
+    substrings: list[str] = []
     bidirectional: bool = False
     """Whether substring_match also takes a response that stands inside the reference."""
 
