@@ -26,7 +26,7 @@ TEXTS: dict[str, Any] = read_file(Path(__file__).with_name("texts.yaml"))
 def graders() -> dict[str, type[BaseGrader]]:
     """Every ready-made grader by its registered name, sorted."""
     classes: dict[str, type[BaseGrader]] = {
-        path.stem: grader_of_file(path, __name__) for path in RUBRICS.rglob("*.yaml")
+        path.stem: grader_of_file(path, __name__) for path in sorted(RUBRICS.rglob("*.yaml"))
     }
     for name, target in discover().items():
         if not target.startswith(JUDGED_MODULE) and not name.endswith(":"):

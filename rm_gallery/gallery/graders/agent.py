@@ -8,7 +8,7 @@ message may stand inside `{"message": …}`.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -318,10 +318,9 @@ class TrajectoryStepEfficiencyGrader(BaseGrader):
 
     def _grade(self, messages: Any, reference_step_count: int | None = None) -> Score[float]:
         steps, _ = read_trajectory(messages, self.name, "tool calls")
-        before: dict[str, list[str]] = {}
-        redundant = 0
+        before, redundant = defaultdict[str, list[str]](list), 0
         for step in steps:
-            earlier, own = before.setdefault(step.call.signature, []), step.observation or ""
+            earlier, own = before[step.call.signature], step.observation or ""
             alike = any(_alike(own, each) >= self.redundancy_threshold for each in earlier)
             redundant += alike or bool(earlier and not own)
             if own not in earlier:

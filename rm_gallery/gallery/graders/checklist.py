@@ -39,7 +39,7 @@ NOT_APPLICABLE = "n/a"
 REFUSED = "refused"
 
 
-class _Kind(NamedTuple):
+class Asked(NamedTuple):
     """What is asked of a criterion: its verdict, a level or a number, and between which numbers."""
 
     asked: str
@@ -48,7 +48,7 @@ class _Kind(NamedTuple):
     open: bool
 
 
-def _field(number: int, one: _Kind) -> tuple[Any, Any]:
+def _field(number: int, one: Asked) -> tuple[Any, Any]:
     """The field of a judge's reply that answers one criterion."""
     asked, low, high, open_ = one
     expected, expected_zh = (
@@ -79,7 +79,7 @@ def _field(number: int, one: _Kind) -> tuple[Any, Any]:
 
 
 @lru_cache(maxsize=1024)
-def _reply(kinds: tuple[_Kind, ...]) -> type[BasePromptTemplate]:
+def _reply(kinds: tuple[Asked, ...]) -> type[BasePromptTemplate]:
     fields: dict[str, Any] = {
         f"c{number}": _field(number, one) for number, one in enumerate(kinds, 1)
     }
@@ -98,12 +98,13 @@ def first_level(one: Criterion) -> int:
     return first if labels == list(map(str, range(first, first + len(labels)))) else 0
 
 
-def _kind(one: Criterion) -> _Kind:
+def asked_of(one: Criterion) -> Asked:
+    """What a judge is asked for, yes and no being 1 and 0."""
     if one.levels:
         first = first_level(one)
-        return _Kind("level", first, first + len(one.levels) - 1, one.not_applicable)
+        return Asked("level", first, first + len(one.levels) - 1, one.not_applicable)
     low, high = one.scale or (0, 1)
-    return _Kind("number" if one.scale else "verdict", low, high, one.not_applicable)
+    return Asked("number" if one.scale else "verdict", low, high, one.not_applicable)
 
 
 def criterion_line(one: Criterion, language: str) -> str:
@@ -271,7 +272,7 @@ class ChecklistGrader(LLMGrader):
         """What one sample says of some criteria, and why; those that a reply leaves out are asked
         for alone, which counts among the repair `attempts`.
         """
-        template, replies = _reply(tuple(map(_kind, criteria))), 0
+        template, replies = _reply(tuple(map(asked_of, criteria))), 0
         about = {
             f"c{number}": criterion_line(one, self.language)
             for number, one in enumerate(criteria, 1)
@@ -304,7 +305,7 @@ class ChecklistGrader(LLMGrader):
         return said, why
 
 
-def _verdict(one: Criterion, answer: Any) -> tuple[Any, float]:
+def verdict_of(one: Criterion, answer: Any) -> tuple[Any, float]:
     """What an answer (yes or no, the number of a level, or a number) is called, and its worth."""
     if one.levels:
         place = int(answer) - first_level(one)
@@ -340,11 +341,11 @@ def _elected(one: Criterion, votes: list[Any], soft: bool) -> dict[str, Any]:
     answer: Any = NOT_APPLICABLE
     said, value = answer, None
     if 2 * total > 1:
-        worth = {name: _verdict(one, name)[1] for name in applies}
+        worth = {name: verdict_of(one, name)[1] for name in applies}
         answer = min(applies, key=lambda name: (-applies[name], one.points * worth[name]))
-        said, value = _verdict(one, answer)
+        said, value = verdict_of(one, answer)
         if not weighed and one.scale is not None:
-            said, value = _verdict(one, fmean(vote for vote in heard if vote != NOT_APPLICABLE))
+            said, value = verdict_of(one, fmean(vote for vote in heard if vote != NOT_APPLICABLE))
         elif weighed and soft and not one.gate:
             value = math.fsum(share * worth[name] for name, share in applies.items()) / total
     verdict = {"said": said, "value": value}

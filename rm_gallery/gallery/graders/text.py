@@ -45,6 +45,7 @@ from rm_gallery.gallery.rm.general.overlap import (
 from rm_gallery.gallery.rm.general.overlap import cosine as angle
 
 Tokens = list[str]
+Measure = Callable[[Tokens, Tokens], float]
 
 
 def _four_orders(hypothesis: Tokens, reference: Tokens) -> list[tuple[int, int, int]]:
@@ -148,7 +149,7 @@ def _stemmer() -> Callable[[str], str]:
     return lru_cache(maxsize=65536)(PorterStemmer().stem)
 
 
-ON_TOKENS: dict[str, Callable[[Tokens, Tokens], float]] = {
+ON_TOKENS: dict[str, Measure] = {
     "cosine": cosine,
     "f1_score": _ngram_f,
     "gleu": gleu,
@@ -250,15 +251,17 @@ class SimilarityGrader(BaseGrader):
         return max(self._alike_one(own, other) for other in others)
 
     def _alike_one(self, own: str, other: str) -> float:
-        if self.algorithm == "edit_distance":
-            return Levenshtein.normalized_similarity(own, other)
-        if self.algorithm == "fuzzy_match":
-            return FUZZY[self.method](own, other) / 100
         stem, cased = _stemmer() if self.stem else str, bool(self.case_sensitive)
-        tokens, wanted = (list(map(stem, words(text, cased))) for text in (own, other))
-        if self.algorithm == "rouge_ngram":
-            return _ngram_f(tokens, wanted, self.n)
-        return ON_TOKENS[self.algorithm](tokens, wanted)
+        match self.algorithm:
+            case "edit_distance":
+                return Levenshtein.normalized_similarity(own, other)
+            case "fuzzy_match":
+                return FUZZY[self.method](own, other) / 100
+            case "rouge_ngram":
+                measure: Measure = partial(_ngram_f, n=self.n)
+            case name:
+                measure = ON_TOKENS[name]
+        return measure(*(list(map(stem, words(text, cased))) for text in (own, other)))
 
 
 def _search_here(pattern: str, text: str, case_sensitive: bool) -> bool | str:
