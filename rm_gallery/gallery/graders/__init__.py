@@ -20,6 +20,7 @@ from rm_gallery.gallery.rm import JUDGED_MODULE, discover
 RUBRICS = Path(__file__).parent / "rubrics"
 
 TEXTS: dict[str, Any] = read_file(Path(__file__).with_name("texts.yaml"))
+"""What judges are told that no rubric says, and classes of rules not called after their reward."""
 
 
 @cache

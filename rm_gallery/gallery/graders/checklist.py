@@ -39,7 +39,7 @@ NOT_APPLICABLE = "n/a"
 REFUSED = "refused"
 
 
-class Asked(NamedTuple):
+class CriterionQuestion(NamedTuple):
     """What is asked of a criterion: its verdict, a level or a number, and between which numbers."""
 
     asked: str
@@ -48,7 +48,7 @@ class Asked(NamedTuple):
     open: bool
 
 
-def _field(number: int, one: Asked) -> tuple[Any, Any]:
+def _field(number: int, one: CriterionQuestion) -> tuple[Any, Any]:
     """The field of a judge's reply that answers one criterion."""
     asked, low, high, open_ = one
     expected, expected_zh = (
@@ -79,7 +79,7 @@ def _field(number: int, one: Asked) -> tuple[Any, Any]:
 
 
 @lru_cache(maxsize=1024)
-def _reply(kinds: tuple[Asked, ...]) -> type[BasePromptTemplate]:
+def _reply(kinds: tuple[CriterionQuestion, ...]) -> type[BasePromptTemplate]:
     fields: dict[str, Any] = {
         f"c{number}": _field(number, one) for number, one in enumerate(kinds, 1)
     }
@@ -98,13 +98,13 @@ def first_level(one: Criterion) -> int:
     return first if labels == list(map(str, range(first, first + len(labels)))) else 0
 
 
-def asked_of(one: Criterion) -> Asked:
+def question_of(one: Criterion) -> CriterionQuestion:
     """What a judge is asked for, yes and no being 1 and 0."""
     if one.levels:
         first = first_level(one)
-        return Asked("level", first, first + len(one.levels) - 1, one.not_applicable)
+        return CriterionQuestion("level", first, first + len(one.levels) - 1, one.not_applicable)
     low, high = one.scale or (0, 1)
-    return Asked("number" if one.scale else "verdict", low, high, one.not_applicable)
+    return CriterionQuestion("number" if one.scale else "verdict", low, high, one.not_applicable)
 
 
 def criterion_line(one: Criterion, language: str) -> str:
@@ -272,7 +272,7 @@ class ChecklistGrader(LLMGrader):
         """What one sample says of some criteria, and why; those that a reply leaves out are asked
         for alone, which counts among the repair `attempts`.
         """
-        template, replies = _reply(tuple(map(asked_of, criteria))), 0
+        template, replies = _reply(tuple(map(question_of, criteria))), 0
         about = {
             f"c{number}": criterion_line(one, self.language)
             for number, one in enumerate(criteria, 1)

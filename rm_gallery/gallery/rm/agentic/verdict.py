@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from rm_gallery.core.reward.echo import is_copied
 from rm_gallery.core.reward.rubric import Criterion
-from rm_gallery.gallery.graders.checklist import asked_of, verdict_of
+from rm_gallery.gallery.graders.checklist import question_of, verdict_of
 from rm_gallery.gallery.rm.agentic.tools import Toolbox, tool_definitions
 
 SUBMIT = "submit_verdict"
@@ -109,7 +109,7 @@ def _value(one: Criterion, said: Any, number: int, problems: list[str]) -> float
         if not one.not_applicable:
             problems.append(f"criterion {number} applies to everything, and its verdict is null")
         return None
-    asked, low, high, _ = asked_of(one)
+    asked, low, high, _ = question_of(one)
     types, what = {
         "level": ((int,), f"a level from {low}"),
         "number": ((int, float), f"a number from {low:g} to {high:g}"),
