@@ -79,6 +79,22 @@ def test_a_rubric_says_the_same_in_both_languages_and_a_sentence_for_each_level(
     assert len(rubric.texts("en").rubrics) == len(rubric.texts("zh").rubrics)
 
 
+@pytest.mark.parametrize(("language", "asked"), [
+    ("en", ["Whether criterion 1 is met: yes or no, nothing else", "The number of criterion 2, from 0 to 100 or n/a, nothing else",
+            "The level of criterion 3, from 1 to 2, nothing else", "It is right. (a number: 0–100)"]),
+    ("zh", ["第 1 条是否符合：yes 或 no，不写其他内容", "第 2 条的分数，从 0 到 100，不适用时写 n/a，不写其他内容",
+            "第 3 条的等级，从 1 到 2，不写其他内容", "It is right. (分数: 0–100)"]),
+])  # fmt: skip
+def test_a_checklist_says_of_each_criterion_what_it_asks_for(
+    language: str, asked: list[str]
+) -> None:
+    right = {"text": "It is right.", "scale": [0, 100], "not_applicable": True}
+    criteria = ["It is short.", right, {"text": "It is kind.", "levels": ["1", "2"]}]
+    judge = Listening(reply="no")
+    make("checklist", judge, criteria=criteria, language=language, channel="text").evaluate(PAIR)
+    assert [text for text in asked if text not in judge.prompts[0]] == []
+
+
 WRONG = ["I would say it is fine.", "", "{"]
 WRONG += [f"<score>{told}</score>" for told in ("", "999", "nan")]
 

@@ -14,32 +14,24 @@ from typing import Any
 from rm_gallery.core.graders.base import BaseGrader, graders_in
 from rm_gallery.core.graders.bridge import grader_of_reward
 from rm_gallery.core.graders.common import class_name, grader_of_file
+from rm_gallery.core.utils.file import read_file
 from rm_gallery.gallery.rm import JUDGED_MODULE, discover
 
 RUBRICS = Path(__file__).parent / "rubrics"
 
-NAMES = {
-    "code_execution": "CodeExecutionGrader",
-    "code_patch_similarity": "PatchSimilarityGrader",
-    "code_syntax_check": "SyntaxCheckGrader",
-    "math_verify_reward": "MathExpressionVerifyGrader",
-    "ngram_repetition_penalty": "NgramRepetitionPenaltyGrader",
-    "privacy_leakage": "PIIGrader",
-    "reasoning_tool_call_format": "ReasoningToolCallFormatGrader",
-    "sql_result_equality": "SQLGrader",
-}
-"""Classes of rules that are not called after their reward."""
+TEXTS: dict[str, Any] = read_file(Path(__file__).with_name("texts.yaml"))
+"""What judges are told that no rubric says, and classes of rules not called after their reward."""
 
 
 @cache
 def graders() -> dict[str, type[BaseGrader]]:
     """Every ready-made grader by its registered name, sorted."""
-    classes: dict[str, type[BaseGrader]] = {}
-    for path in sorted(RUBRICS.rglob("*.yaml")):
-        classes[path.stem] = grader_of_file(path, __name__)
+    classes: dict[str, type[BaseGrader]] = {
+        path.stem: grader_of_file(path, __name__) for path in sorted(RUBRICS.rglob("*.yaml"))
+    }
     for name, target in discover().items():
         if not target.startswith(JUDGED_MODULE) and not name.endswith(":"):
-            own = NAMES.get(name) or class_name(name.removesuffix("_reward"))
+            own = TEXTS["names"].get(name) or class_name(name.removesuffix("_reward"))
             classes[name] = grader_of_reward(name, own, __name__)
     for module in pkgutil.iter_modules(__path__, f"{__name__}."):
         classes |= graders_in(module.name)
@@ -50,6 +42,5 @@ def __getattr__(name: str) -> Any:
     if name.endswith("Grader"):
         for kind in graders().values():
             if kind.__name__ == name:
-                globals()[name] = kind
                 return kind
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

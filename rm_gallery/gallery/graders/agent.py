@@ -8,8 +8,8 @@ message may stand inside `{"message": …}`.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -28,13 +28,16 @@ from rm_gallery.core.score import Bounds, Score
 from rm_gallery.core.text.blocks import read_json
 from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import Unscored
+from rm_gallery.gallery.graders import TEXTS
 from rm_gallery.gallery.graders.text import jaccard
 from rm_gallery.gallery.rm.agent import (
     MOST_CALLS,
     ExpectedCall,
+    Metric,
     fits,
     in_any_order,
     in_order,
+    match_score,
     read_wanted,
 )
 from rm_gallery.gallery.rm.tool_calls import MadeCall, as_call
@@ -50,6 +53,16 @@ class Action:
     number: Any
     """The id by which a tool message names the call."""
     observation: str | None = None
+
+    @classmethod
+    def of(cls, raw: Any) -> Action:
+        """A call as a message holds it."""
+        return cls(_readable_call(raw), raw.get("id") if isinstance(raw, Mapping) else None)
+
+
+def listed(given: Any) -> Sequence[Any]:
+    """A list as it is, and what is none as the only one of a list."""
+    return given if isinstance(given, (list, tuple)) else [given]
 
 
 def messages_of(messages: Any, name: str) -> list[Mapping[str, Any]]:
@@ -97,26 +110,23 @@ def read_trajectory(
 
     Unscored where there are none of what a grader `needs`: "tool calls" or "observations".
     """
-    actions: list[Action] = []
-    waiting: list[Action] = []
+    actions, waiting = list[Action](), list[Action]()
     stray = []
     for message in messages_of(messages, name):
-        if message["role"] in ("tool", "function"):
-            content, owner = message.get("content"), message.get("tool_call_id")
-            text = text_of(content) if isinstance(content, (list, tuple)) else shown(content)
-            own = [a for a in waiting if owner is not None and a.number == owner]
-            if not waiting:
-                stray.append(text)
-            for action in (own or waiting)[:1]:
-                waiting.remove(action)
-                action.observation = text
+        if message["role"] not in ("tool", "function"):
+            made = [Action.of(raw) for raw in message.get("tool_calls") or ()]
+            actions += made
+            waiting += made
             continue
-        for raw in message.get("tool_calls") or ():
-            action = Action(
-                _readable_call(raw), raw.get("id") if isinstance(raw, Mapping) else None
-            )
-            actions.append(action)
-            waiting.append(action)
+        content, owner = message.get("content"), message.get("tool_call_id")
+        text = text_of(content) if isinstance(content, (list, tuple)) else shown(content)
+        if waiting:
+            own = [each for each in waiting if owner is not None and each.number == owner]
+            action = (own or waiting)[0]
+            waiting.remove(action)
+            action.observation = text
+        else:
+            stray.append(text)
     observed = [a.observation for a in actions if a.observation is not None] or stray
     if needs and not (actions if needs == "tool calls" else observed):
         raise Unscored(
@@ -128,8 +138,6 @@ def read_trajectory(
 
 
 # -- calls against those expected ------------------------------------------------------------------
-
-Metric = Literal["f1", "precision", "recall", "jaccard"]
 
 
 class _CallMatchGrader(BaseGrader):
@@ -156,35 +164,6 @@ class _CallMatchGrader(BaseGrader):
             for call in made[:MOST_CALLS]
         ]
 
-    def _calls_compared(
-        self,
-        tool_calls: Any,
-        reference: Any,
-        align: Callable[[list[list[bool]]], int],
-        found: str,
-        metric: Metric = "f1",
-    ) -> Score[float]:
-        made, wanted = calls_of(tool_calls, self.name), self._read_expected(reference)
-        matched = align(self._fit_table(made, wanted))
-        return _match_score(matched, len(made), len(wanted), found, metric)
-
-
-def _match_score(
-    matched: int, made: int, wanted: int, found: str, metric: Metric = "f1"
-) -> Score[float]:
-    """The share of calls that fit; where none is made and none expected, nothing is missing."""
-    whole = {
-        "f1": (made + wanted) / 2,
-        "jaccard": made + wanted - matched,
-        "precision": made,
-        "recall": wanted,
-    }[metric]
-    return Score(
-        matched / whole if whole else float(made == wanted),
-        f"{matched} of {wanted} expected calls {found}; {made} calls in all.",
-        extra={"matched": matched, "made": made, "expected": wanted},
-    )
-
 
 class ToolCallPrecisionRecallMatchGrader(_CallMatchGrader):
     """How many of the expected tool calls were made, each counting once, in any order.
@@ -197,9 +176,9 @@ class ToolCallPrecisionRecallMatchGrader(_CallMatchGrader):
     metric: Metric = "f1"
 
     def _grade(self, tool_calls: Any, reference_tool_calls: Any) -> Score[float]:
-        return self._calls_compared(
-            tool_calls, reference_tool_calls, in_any_order, "made", self.metric
-        )
+        made, wanted = calls_of(tool_calls, self.name), self._read_expected(reference_tool_calls)
+        matched = in_any_order(self._fit_table(made, wanted))
+        return match_score(matched, len(made), len(wanted), metric=self.metric)
 
 
 class ToolCallStepSequenceMatchGrader(_CallMatchGrader):
@@ -219,17 +198,12 @@ class ToolCallStepSequenceMatchGrader(_CallMatchGrader):
             for message in messages_of(messages, self.name)
             if message.get("tool_calls")
         ]
-        wanted = [
-            self._read_expected(_one_or_more(step)) for step in _one_or_more(reference_tool_calls)
-        ]
+        steps = listed(reference_tool_calls)
+        wanted = [self._read_expected(listed(step)) for step in steps]
         matched = in_order([[in_any_order(self._fit_table(m, w)) for w in wanted] for m in made])
         sizes = sum(map(len, made)), sum(map(len, wanted))
-        scored = _match_score(matched, *sizes, "in order", self.metric)
+        scored = match_score(matched, *sizes, "in order", self.metric)
         return replace(scored, extra={**scored.extra, "steps": [len(made), len(wanted)]})
-
-
-def _one_or_more(given: Any) -> Sequence[Any]:
-    return given if isinstance(given, (list, tuple)) else [given]
 
 
 class ToolCallSequenceMatchGrader(_CallMatchGrader):
@@ -240,8 +214,10 @@ class ToolCallSequenceMatchGrader(_CallMatchGrader):
     """
 
     def _grade(self, tool_calls: Any, reference_tool_calls: Any) -> Score[float]:
-        scored = self._calls_compared(tool_calls, reference_tool_calls, in_order, "in order")
-        return replace(scored, extra={"matched": scored.extra["matched"]})
+        made, wanted = calls_of(tool_calls, self.name), self._read_expected(reference_tool_calls)
+        matched = in_order(self._fit_table(made, wanted))
+        scored = match_score(matched, len(made), len(wanted), "in order")
+        return replace(scored, extra={"matched": matched})
 
 
 # -- loops and steps that lead nowhere -------------------------------------------------------------
@@ -342,10 +318,9 @@ class TrajectoryStepEfficiencyGrader(BaseGrader):
 
     def _grade(self, messages: Any, reference_step_count: int | None = None) -> Score[float]:
         steps, _ = read_trajectory(messages, self.name, "tool calls")
-        before: dict[str, list[str]] = {}
-        redundant = 0
+        before, redundant = defaultdict[str, list[str]](list), 0
         for step in steps:
-            earlier, own = before.setdefault(step.call.signature, []), step.observation or ""
+            earlier, own = before[step.call.signature], step.observation or ""
             alike = any(_alike(own, each) >= self.redundancy_threshold for each in earlier)
             redundant += alike or bool(earlier and not own)
             if own not in earlier:
@@ -368,22 +343,14 @@ class TrajectoryStepEfficiencyGrader(BaseGrader):
 
 # -- trajectories step by step ---------------------------------------------------------------------
 
-PARTS = {
-    "contribution": ("how far it brings the task forward", "对任务的推进程度"),
-    "relevance": ("how far it belongs to the task", "与任务的相关程度"),
-    "accuracy": ("whether call and parameters are right", "调用和参数是否正确"),
-    "efficiency": ("whether it was needed and not done before", "是否必要且未曾做过"),
-}
-_PART_FIELDS: dict[str, Any] = {
+_PARTS: dict[str, Any] = {
     name: (
-        Annotated[int, Described(zh=f"{zh}，1（最差）到 5（最好）的整数")],
-        Field(ge=1, le=5, description=f"A whole number from 1 (worst) to 5 (best): {en}"),
+        Annotated[int, Described(zh=told["zh"])],
+        Field(ge=1, le=5, description=told["en"]),
     )
-    for name, (en, zh) in PARTS.items()
+    for name, told in TEXTS["step"].items()
 }
-STEP_REPLY: type[BasePromptTemplate] = create_model(
-    "StepReply", __base__=BasePromptTemplate, __module__=__name__, **_PART_FIELDS
-)
+StepReply = create_model("StepReply", __base__=BasePromptTemplate, __module__=__name__, **_PARTS)
 
 
 class TrajectoryComprehensiveGrader(RubricGrader):
@@ -406,7 +373,7 @@ class TrajectoryComprehensiveGrader(RubricGrader):
     @property
     def reply(self) -> type[BasePromptTemplate]:
         """Four numbers."""
-        return STEP_REPLY
+        return StepReply
 
     async def _grade(self, messages: Any, query: str = "") -> Score[float]:
         turns = messages_of(messages, self.name)
@@ -417,10 +384,8 @@ class TrajectoryComprehensiveGrader(RubricGrader):
             for action in actions
         ]
         steps = [
-            await self._ask(
-                {"query": asked, "history": lines[:number], "step": step}, self._read_step
-            )
-            for number, step in enumerate(lines)
+            await self._ask({"query": asked, "history": lines[:n], "step": step}, self._read_step)
+            for n, step in enumerate(lines)
         ]
         score = fmean(step.value for step in steps)
         metadata = {
@@ -431,7 +396,7 @@ class TrajectoryComprehensiveGrader(RubricGrader):
 
     def _read_step(self, reply: ChatResponse) -> Score[float]:
         verdict = parsed(self.reply, reply)
-        scores = {name: getattr(verdict, name) for name in PARTS}
+        scores = {name: getattr(verdict, name) for name in _PARTS}
         return Score(
             (fmean(scores.values()) - 1) / 4,
             verdict.reason or "",

@@ -20,7 +20,7 @@ from rm_gallery.core.model.message import ChatResponse, Decision
 from rm_gallery.core.reward.asking import parsed, side_by_side
 from rm_gallery.core.reward.channel import LEVELS
 from rm_gallery.core.reward.registry import class_for
-from rm_gallery.core.reward.rubric import LIKERT, Criterion, Rubric, likert
+from rm_gallery.core.reward.rubric import LANGUAGES, LIKERT, Criterion, Rubric, likert
 from rm_gallery.core.reward.rubric_shapes import read_rubric, rubric_of_setting
 from rm_gallery.core.reward.template import (
     BasePromptTemplate,
@@ -33,32 +33,13 @@ from rm_gallery.core.reward.template import (
 from rm_gallery.core.score import Bounds, Score
 from rm_gallery.core.text.values import plain, read_boolean, read_integer, read_number
 from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError, Unscored
+from rm_gallery.gallery.graders import TEXTS
 
 NOT_APPLICABLE = "n/a"
 REFUSED = "refused"
-_NO_VERDICT = frozenset(
-    {"n/a", "na", "not applicable", "cannot assess", "cannot_assess", "不适用", "无法判断"}
-)
 
 
-_LIMITS = "from {low:g} to {high:g}{more}, nothing else"
-_LIMITS_ZH = "从 {low:g} 到 {high:g}{more}，不写其他内容"
-_ASKED = {
-    "verdict": (
-        "Whether criterion {number} is met: yes or no{more}, nothing else",
-        "第 {number} 条是否符合：yes 或 no{more}，不写其他内容",
-    ),
-    "level": ("The level of criterion {number}, " + _LIMITS, "第 {number} 条的等级，" + _LIMITS_ZH),
-    "number": (
-        "The number of criterion {number}, " + _LIMITS,
-        "第 {number} 条的分数，" + _LIMITS_ZH,
-    ),
-}
-"""What a judge is asked for, in English and Chinese."""
-_MORE = (f" or {NOT_APPLICABLE}", f"，不适用时写 {NOT_APPLICABLE}")
-
-
-class _Kind(NamedTuple):
+class CriterionQuestion(NamedTuple):
     """What is asked of a criterion: its verdict, a level or a number, and between which numbers."""
 
     asked: str
@@ -67,12 +48,12 @@ class _Kind(NamedTuple):
     open: bool
 
 
-def _field(number: int, one: _Kind) -> tuple[Any, Any]:
+def _field(number: int, one: CriterionQuestion) -> tuple[Any, Any]:
     """The field of a judge's reply that answers one criterion."""
     asked, low, high, open_ = one
     expected, expected_zh = (
-        text.format(number=number, low=low, high=high, more=more if open_ else "")
-        for text, more in zip(_ASKED[asked], _MORE, strict=True)
+        told[asked].format(number=number, low=low, high=high, more=told["more"] if open_ else "")
+        for told in map(TEXTS["checklist"].get, LANGUAGES)
     )
     told, field = Described(zh=expected_zh), partial(Field, default=None, description=expected)
     whole = low % 1 == high % 1 == 0 and (asked == "level" or high - low > 1)
@@ -82,7 +63,7 @@ def _field(number: int, one: _Kind) -> tuple[Any, Any]:
         return Annotated[kind | None, told, OnScale()], field(**bounds)
 
     def read_open(value: Any) -> Any:
-        if isinstance(value, str) and plain(value).strip(" .。").lower() in _NO_VERDICT:
+        if isinstance(value, str) and plain(value).strip(" .。").lower() in TEXTS["not_applicable"]:
             return NOT_APPLICABLE
         if kind is bool:
             return read_boolean(value)
@@ -98,7 +79,7 @@ def _field(number: int, one: _Kind) -> tuple[Any, Any]:
 
 
 @lru_cache(maxsize=1024)
-def _reply(kinds: tuple[_Kind, ...]) -> type[BasePromptTemplate]:
+def _reply(kinds: tuple[CriterionQuestion, ...]) -> type[BasePromptTemplate]:
     fields: dict[str, Any] = {
         f"c{number}": _field(number, one) for number, one in enumerate(kinds, 1)
     }
@@ -117,28 +98,29 @@ def first_level(one: Criterion) -> int:
     return first if labels == list(map(str, range(first, first + len(labels)))) else 0
 
 
-def _kind(one: Criterion) -> _Kind:
+def question_of(one: Criterion) -> CriterionQuestion:
+    """What a judge is asked for, yes and no being 1 and 0."""
     if one.levels:
         first = first_level(one)
-        return _Kind("level", first, first + len(one.levels) - 1, one.not_applicable)
+        return CriterionQuestion("level", first, first + len(one.levels) - 1, one.not_applicable)
     low, high = one.scale or (0, 1)
-    return _Kind("number" if one.scale else "verdict", low, high, one.not_applicable)
+    return CriterionQuestion("number" if one.scale else "verdict", low, high, one.not_applicable)
 
 
-def criterion_line(one: Criterion, words: tuple[str, str, str]) -> str:
+def criterion_line(one: Criterion, language: str) -> str:
     """A criterion on one line, so that one of a row passes for no other part of the prompt."""
     levels = [
         " = ".join(dict.fromkeys(filter(None, (str(number), level.label, level.description))))
         for number, level in enumerate(one.levels, first_level(one))
     ]
     scale = f"{one.scale[0]:g}–{one.scale[1]:g}" if one.scale else ""
+    words = TEXTS["checklist"][language]["about"]
     about = zip(words, ("; ".join(levels), scale, one.reference), strict=True)
     parts = [one.text, *(f"({word}: {told})" for word, told in about if told)]
     return " ".join(" ".join(parts).split())
 
 
 _ABOUT = ("name", "text", "points", "tags")
-WORDS = {"en": ("levels", "a number", "reference"), "zh": ("等级", "分数", "参考")}
 
 
 class ChecklistGrader(LLMGrader):
@@ -155,7 +137,7 @@ class ChecklistGrader(LLMGrader):
 
     unheard = frozenset({"prompt", "rubrics", "whole", "own_form"})
     score_range: Bounds = (0.0, 1.0)
-    criteria: Rubric = Field(default_factory=Rubric)
+    criteria: Rubric = Rubric()
     clip: bool | None = None
     """Whether the score is cut to [0, 1]; None as the rubric says, and cut where it comes with the
     row.
@@ -193,7 +175,7 @@ class ChecklistGrader(LLMGrader):
         """The criteria, then the fenced texts."""
         rubric = self._rubric(fields.get("criteria"))
         criteria, whole = rubric.leaves(), rubric.aggregate == "implicit"
-        lines = [criterion_line(one, WORDS[self.language]) for one in criteria]
+        lines = [criterion_line(one, self.language) for one in criteria]
         if whole:
             lines = [f"[{one.points:g}] {line}" for one, line in zip(criteria, lines, strict=True)]
         return render(
@@ -290,9 +272,9 @@ class ChecklistGrader(LLMGrader):
         """What one sample says of some criteria, and why; those that a reply leaves out are asked
         for alone, which counts among the repair `attempts`.
         """
-        template, replies = _reply(tuple(map(_kind, criteria))), 0
+        template, replies = _reply(tuple(map(question_of, criteria))), 0
         about = {
-            f"c{number}": criterion_line(one, WORDS[self.language])
+            f"c{number}": criterion_line(one, self.language)
             for number, one in enumerate(criteria, 1)
         }
 
@@ -300,30 +282,30 @@ class ChecklistGrader(LLMGrader):
             nonlocal replies
             replies += 1
             verdict = parsed(template, reply)
-            if reply.decisions is not None:
-                said: list[Any] = [reply.decisions.get(name, REFUSED) for name in about]
+            if reply.decisions is None:
+                said = {name: getattr(verdict, name) for name in about}
             else:
-                said = [getattr(verdict, name) for name in about]
-                given = [name for name in about if getattr(verdict, name) is not None]
-                if None in said and (replies > attempts or not given):
-                    raise ParseError(no_tag(list(about)[said.index(None)], given))
+                said = {name: reply.decisions.get(name, REFUSED) for name in about}
+            given = [name for name, answer in said.items() if answer is not None]
+            left = [name for name in said if name not in given]
+            if left and (replies > attempts or not given):
+                raise ParseError(no_tag(left[0], given))
             usage.update(usage_of(reply))
-            return said, verdict.reason or ""
+            return list(said.values()), verdict.reason or ""
 
         rubric = Rubric(criteria=list(criteria))
         said, why = await self._ask(
             {**fields, "criteria": rubric}, read, template, attempts, about=about
         )
-        if left := [place for place, answer in enumerate(said) if answer is None]:
-            alone = [criteria[place] for place in left]
+        if alone := [one for one, answer in zip(criteria, said, strict=True) if answer is None]:
             rest, more = await self._batch(fields, alone, attempts - replies, usage)
-            for place, answer in zip(left, rest, strict=True):
-                said[place] = answer
+            late = iter(rest)
+            said = [next(late) if answer is None else answer for answer in said]
             why = why or more
         return said, why
 
 
-def _verdict(one: Criterion, answer: Any) -> tuple[Any, float]:
+def verdict_of(one: Criterion, answer: Any) -> tuple[Any, float]:
     """What an answer (yes or no, the number of a level, or a number) is called, and its worth."""
     if one.levels:
         place = int(answer) - first_level(one)
@@ -359,11 +341,11 @@ def _elected(one: Criterion, votes: list[Any], soft: bool) -> dict[str, Any]:
     answer: Any = NOT_APPLICABLE
     said, value = answer, None
     if 2 * total > 1:
-        worth = {name: _verdict(one, name)[1] for name in applies}
+        worth = {name: verdict_of(one, name)[1] for name in applies}
         answer = min(applies, key=lambda name: (-applies[name], one.points * worth[name]))
-        said, value = _verdict(one, answer)
+        said, value = verdict_of(one, answer)
         if not weighed and one.scale is not None:
-            said, value = _verdict(one, fmean(vote for vote in heard if vote != NOT_APPLICABLE))
+            said, value = verdict_of(one, fmean(vote for vote in heard if vote != NOT_APPLICABLE))
         elif weighed and soft and not one.gate:
             value = math.fsum(share * worth[name] for name, share in applies.items()) / total
     verdict = {"said": said, "value": value}

@@ -10,10 +10,9 @@ import inspect
 import math
 import mimetypes
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, islice
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -35,11 +34,10 @@ from rm_gallery.core.reward.job import PICTURES
 from rm_gallery.core.reward.judge import BaseListWiseRubricReward, BasePairWiseRubricReward
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
+from rm_gallery.gallery.graders import TEXTS
 
 PARTS = Path(__file__).parent / "parts"
 IMAGE_RUBRICS = Path(__file__).parent / "rubrics" / "multimodal"
-SEARCHED = 500
-"""Characters of a response that are searched for at once: search engines take no more."""
 
 
 # -- preferences -----------------------------------------------------------------------------------
@@ -95,11 +93,11 @@ class GEvalGrader(LLMGrader):
     name: str = "g_eval"
     desc: str = "Judge how good the response is."
     """The question."""
-    steps: list[str] = Field(default_factory=list)
+    steps: list[str] = []
     """What the judge does one after the other before it scores; the paper has a model write them
     once for a question.
     """
-    fields: dict[str, bool] = Field(default_factory=lambda: {"query": False, "response": True})
+    fields: dict[str, bool] = {"query": False, "response": True}
     """The fields it takes, and whether each is required."""
     top_logprobs: int = Field(default=20, ge=1, le=20)
 
@@ -135,32 +133,25 @@ class GEvalGrader(LLMGrader):
                 reason="no_logprobs",
                 cause="judge",
             )
-        total = math.fsum(shares.values())
-        expected = math.fsum(level * share for level, share in shares.items()) / total
+        expected = math.fsum(level * share for level, share in shares.items())
         # rounding may lead out of the levels
         value = min(max(shares), max(min(shares), expected))
-        told = {f"{level:g}": share / total for level, share in sorted(shares.items())}
+        told = {f"{level:g}": share for level, share in shares.items()}
         return replace(verdict, value=value, extra={"said": said, "shares": told})
-
-
-_MEANINGS = {
-    "en": ("there is nothing of weight to mend", "good, with slight faults", "good in the main, with clear faults",
-           "good only in a part", "hardly good in anything"),
-    "zh": ("没有值得修改之处", "好，略有瑕疵", "大体上好，但有明显的缺陷", "只有一部分好", "几乎没有好的地方"),
-}  # fmt: skip
 
 
 def _anchors(low: Any, high: Any, language: str) -> list[str]:
     """What the levels mean, where five or more of them are evenly spaced; else the two ends."""
     places = range(0, 5, 1 if (high - low) % 4 == 0 else 4)
     return [
-        f"{high - (high - low) * place / 4:g}: {_MEANINGS[language][place]}" for place in places
+        f"{high - (high - low) * place / 4:g}: {TEXTS['levels'][language][place]}"
+        for place in places
     ]
 
 
 def level_shares(logprobs: Any, stated: float, low: Any, high: Any) -> dict[float, float] | None:
-    """The probabilities of the levels at the place of the score: the last tag or key of that name
-    that the number said follows.
+    """The probabilities of the levels, of 1 together, at the place of the score: the last tag or key
+    of that name that the number said follows.
 
     None without one: the same number elsewhere, in a reason or behind the verdict, tells nothing
     about the score.
@@ -172,14 +163,16 @@ def level_shares(logprobs: Any, stated: float, low: Any, high: Any) -> dict[floa
         return read if low <= read <= high else None
 
     entries = [each for each in token_entries(logprobs) if isinstance(each.get("token"), str)]
-    tokens = [entry["token"] for entry in entries]
-    starts = list(accumulate(map(len, tokens), initial=0))
-    for match in reversed(list(_SCORE.finditer("".join(tokens)))):
-        entry = entries[bisect_right(starts, match.end() - 1) - 1]
+    text = "".join(entry["token"] for entry in entries)
+    of_character = [entry for entry in entries for _ in entry["token"]]
+    for match in reversed(list(_SCORE.finditer(text))):
+        entry = of_character[match.end() - 1]
         if level(entry["token"]) == stated:
             shares = token_shares(entry, level)
-            # beyond 1 they are no probabilities
-            return shares if 0 < math.fsum(shares.values()) < 1.01 else None
+            total = math.fsum(shares.values())
+            if 0 < total < 1.01:  # beyond 1 they are no probabilities
+                return {found: share / total for found, share in sorted(shares.items())}
+            return None
     return None
 
 
@@ -236,13 +229,11 @@ class SearchCorrectnessGrader(ClaimGrader):
 
 
 _PIECE = re.compile(
-    rf"\s*(.{{1,{SEARCHED}}}\Z"
-    rf"|.{{{SEARCHED // 2},{SEARCHED - 2}}}(?:[.!?](?=\s)|.?[。！？\n])"
-    rf"|.{{{SEARCHED // 2},{SEARCHED - 1}}}[ ]"
-    rf"|.{{1,{SEARCHED}}})",
-    re.DOTALL,
+    r"\s*(.{1,500}\Z|.{250,498}(?:[.!?](?=\s)|.?[。！？\n])|.{250,499}[ ]|.{1,500})", re.DOTALL
 )
-"""What is left, else a text cut where a sentence ends, or a word, if that is in its second half."""
+"""Up to 500 characters, as search engines take no more: what is left, else a text cut where a
+sentence ends, or a word, if that is in its second half.
+"""
 
 
 # -- images ----------------------------------------------------------------------------------------
@@ -350,22 +341,18 @@ class _InText(_ImageGrader):
     async def _grade(self, response: Any, query: str = "") -> Score[float]:
         listed = isinstance(response, Sequence) and not isinstance(response, str)
         parts = response if listed else [response]
-        texts = [_text_around(part) if image_url(part) is None else None for part in parts]
-        results: list[Score[float]] = []
+        texts = [None if image_url(part) else _text_around(part) for part in parts]
+        results = []
         for place, part in enumerate(parts):
-            if texts[place] is not None:
-                continue
-            before, after = (
-                "\n".join(text for text in side if text is not None)
-                for side in (texts[:place], texts[place + 1 :])
-            )
-            fields = {
-                "text_before": before[max(0, len(before) - self.max_context_size) :],
-                "text_after": after[: self.max_context_size],
-                "image": part,
-                "query": query,
-            }
-            results.append(await self._one(fields))
+            if texts[place] is None:
+                before, after = _joined(texts[:place]), _joined(texts[place + 1 :])
+                fields = {
+                    "text_before": before[max(0, len(before) - self.max_context_size) :],
+                    "text_after": after[: self.max_context_size],
+                    "image": part,
+                    "query": query,
+                }
+                results.append(await self._one(fields))
         if not results:
             raise Unscored(
                 f"{self.name}: the response holds no image.", reason="no_image", cause="answer"
@@ -379,9 +366,12 @@ class _InText(_ImageGrader):
 
 
 def _text_around(part: Any) -> str:
-    if isinstance(part, Mapping) and part.get("type") in TEXT_PARTS[:-1]:
-        return part_text(part) or ""
-    return str(part)
+    said = isinstance(part, Mapping) and part.get("type") in TEXT_PARTS[:-1]
+    return part_text(part) or "" if said else str(part)
+
+
+def _joined(texts: Sequence[str | None]) -> str:
+    return "\n".join(text for text in texts if text is not None)
 
 
 class ImageCoherenceGrader(_InText):

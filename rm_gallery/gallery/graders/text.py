@@ -14,7 +14,9 @@ from contextlib import suppress
 from functools import cache, lru_cache, partial
 from statistics import fmean
 from typing import Any, Literal, get_args
+from xml.parsers import expat
 
+import yaml
 from pydantic import Field, model_validator
 from rapidfuzz import fuzz
 from rapidfuzz.distance import Levenshtein
@@ -43,6 +45,7 @@ from rm_gallery.gallery.rm.general.overlap import (
 from rm_gallery.gallery.rm.general.overlap import cosine as angle
 
 Tokens = list[str]
+Measure = Callable[[Tokens, Tokens], float]
 
 
 def _four_orders(hypothesis: Tokens, reference: Tokens) -> list[tuple[int, int, int]]:
@@ -86,10 +89,10 @@ def meteor(hypothesis: Tokens, reference: Tokens, stem: Callable[[str], str] = s
                 partners[i] = places.pop()
     if not partners:
         return 0.0
-    precision, recall, _ = overlap(len(partners), len(hypothesis), len(reference))
-    mean = precision * recall / (0.9 * precision + 0.1 * recall)
+    found = len(partners)
+    mean = found / (0.9 * len(reference) + 0.1 * len(hypothesis))
     chunks = sum(partners.get(i - 1) != j - 1 for i, j in partners.items())
-    return (1 - 0.5 * (chunks / len(partners)) ** 3) * mean
+    return (1 - 0.5 * (chunks / found) ** 3) * mean
 
 
 def _ngram_f(hypothesis: Tokens, reference: Tokens, n: int = 1) -> float:
@@ -97,12 +100,10 @@ def _ngram_f(hypothesis: Tokens, reference: Tokens, n: int = 1) -> float:
     return overlap(*ngrams_in_common(hypothesis, reference, n)).f1
 
 
-def _rouge_l(hypothesis: Tokens, reference: Tokens) -> float:
-    return rouge_of(hypothesis, reference).f1
-
-
-def _mean_rouge(hypothesis: Tokens, reference: Tokens) -> float:
-    return fmean(rouge_of(hypothesis, reference, variant).f1 for variant in get_args(Variant))
+def _rouge(
+    hypothesis: Tokens, reference: Tokens, variants: Sequence[Variant] = ("rougeL",)
+) -> float:
+    return fmean(rouge_of(hypothesis, reference, variant).f1 for variant in variants)
 
 
 def jaccard(own: set[str], other: set[str]) -> float:
@@ -148,15 +149,15 @@ def _stemmer() -> Callable[[str], str]:
     return lru_cache(maxsize=65536)(PorterStemmer().stem)
 
 
-ON_TOKENS: dict[str, Callable[[Tokens, Tokens], float]] = {
+ON_TOKENS: dict[str, Measure] = {
     "cosine": cosine,
     "f1_score": _ngram_f,
     "gleu": gleu,
     "jaccard": lambda hypothesis, reference: jaccard(set(hypothesis), set(reference)),
     "meteor": lambda hypothesis, reference: meteor(hypothesis, reference, _stemmer()),
-    "rouge": _rouge_l,
-    "rougeL": _rouge_l,
-    "rouge_mean": _mean_rouge,
+    "rouge": _rouge,
+    "rougeL": _rouge,
+    "rouge_mean": partial(_rouge, variants=get_args(Variant)),
     "sentence_bleu": sentence_bleu,
     "token_f1": _ngram_f,
     **{f"rouge{n}": partial(_ngram_f, n=n) for n in range(1, 6)},
@@ -167,10 +168,8 @@ REWARDS: dict[str, Callable[[str, Sequence[str]], Score[float]]] = {
     "chrf": chrf,
     "f1_score": f1_score,
     "rouge": rouge,
-    "rouge1": partial(rouge, variant="rouge1"),
-    "rouge2": partial(rouge, variant="rouge2"),
-    "rougeL": rouge,
     "token_f1": f1_score,
+    **{variant: partial(rouge, variant=variant) for variant in get_args(Variant)},
 }
 FUZZY = {
     "ratio": fuzz.ratio,
@@ -252,15 +251,17 @@ class SimilarityGrader(BaseGrader):
         return max(self._alike_one(own, other) for other in others)
 
     def _alike_one(self, own: str, other: str) -> float:
-        if self.algorithm == "edit_distance":
-            return Levenshtein.normalized_similarity(own, other)
-        if self.algorithm == "fuzzy_match":
-            return FUZZY[self.method](own, other) / 100
         stem, cased = _stemmer() if self.stem else str, bool(self.case_sensitive)
-        tokens, wanted = (list(map(stem, words(text, cased))) for text in (own, other))
-        if self.algorithm == "rouge_ngram":
-            return _ngram_f(tokens, wanted, self.n)
-        return ON_TOKENS[self.algorithm](tokens, wanted)
+        match self.algorithm:
+            case "edit_distance":
+                return Levenshtein.normalized_similarity(own, other)
+            case "fuzzy_match":
+                return FUZZY[self.method](own, other) / 100
+            case "rouge_ngram":
+                measure: Measure = partial(_ngram_f, n=self.n)
+            case name:
+                measure = ON_TOKENS[name]
+        return measure(*(list(map(stem, words(text, cased))) for text in (own, other)))
 
 
 def _search_here(pattern: str, text: str, case_sensitive: bool) -> bool | str:
@@ -285,13 +286,19 @@ Match = Literal[
 ]
 
 
-MATCHES: dict[str, Callable[[str, str], bool]] = {
+def _recall(own: Any, other: Any) -> float:
+    """The share of what stands in `other` that `own` has too, word by word or character by character."""
+    return overlap(*ngrams_in_common(own, other, 1)).recall
+
+
+MATCHES: dict[str, Callable[[str, str], float]] = {
     "exact_match": operator.eq,
     "prefix_match": str.startswith,
     "suffix_match": str.endswith,
     "substring_match": operator.contains,
+    "char_overlap": _recall,
+    "word_overlap": lambda own, other: _recall(words(own), words(other)),
 }
-OVERLAPS: dict[str, Callable[[str], Tokens]] = {"word_overlap": words, "char_overlap": list}
 OF_SUBSTRINGS: dict[str, Callable[[list[bool]], float]] = {
     "contains_all": fmean,
     "contains_any": any,
@@ -312,7 +319,7 @@ class StringMatchGrader(BaseGrader):
     case_sensitive: bool = False
     ignore_whitespace: bool = False
     pattern: str | None = None
-    substrings: list[str] = Field(default_factory=list)
+    substrings: list[str] = []
     bidirectional: bool = False
     """Whether substring_match also takes a response that stands inside the reference."""
 
@@ -363,8 +370,6 @@ class StringMatchGrader(BaseGrader):
             return float(own == other)
         if self.bidirectional and self.algorithm == "substring_match" and own in other:
             return 1.0
-        if split := OVERLAPS.get(self.algorithm):
-            return overlap(*ngrams_in_common(split(own), split(other), 1)).recall
         return float(MATCHES[self.algorithm](own, other))
 
 
@@ -387,7 +392,7 @@ class JsonValidatorGrader(BaseGrader):
     allow_fence: bool = True
 
     def _grade(self, response: str) -> Score[float]:
-        return _validated("json", response, self.allow_fence)
+        return _well_formed("json", response, self.allow_fence)
 
 
 class JsonMatchGrader(BaseGrader):
@@ -487,60 +492,44 @@ class MarkupValidatorGrader(BaseGrader):
     allow_fence: bool = True
 
     def _grade(self, response: str) -> Score[float]:
-        return _validated(self.markup, response, self.allow_fence)
+        return _well_formed(self.markup, response, self.allow_fence)
 
 
-def _json_problem(text: str) -> str:
-    try:
-        read_json(text)
-    except ValueError as error:
-        return f"No JSON: {error}"
-    return ""
-
-
-def _xml_problem(text: str) -> str:
-    from xml.parsers import expat
-
+def _parse_xml(text: str) -> None:
     def refuse(*_: Any) -> None:
         raise ValueError("a document type is not allowed")
 
     parser = expat.ParserCreate()
     parser.StartDoctypeDeclHandler = refuse
-    try:
-        parser.Parse(text.encode("utf-8", "replace"), True)
-    except (expat.ExpatError, ValueError) as error:
-        return f"No XML: {error}"
-    return ""
+    parser.Parse(text.encode("utf-8", "replace"), True)
 
 
 def _yaml_problem(text: str) -> str:
-    import yaml
-
-    before, depth = [], 0
-    try:
-        # events alone: aliases are not expanded and tags make nothing
-        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-            depth += isinstance(event, yaml.CollectionStartEvent)
-            depth -= isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEEPEST:  # the parser's time grows with the square of the depth
-                return f"No YAML that is read: nested more than {DEEPEST} deep."
-            before.append(type(event))
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        return f"No YAML: {str(error).splitlines()[0]}"
+    """What keeps a text that YAML's parser takes from being a mapping or a list; empty for nothing."""
+    kinds, depth = list[type[yaml.Event]](), 0
+    # events alone: aliases are not expanded and tags make nothing
+    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        kinds.append(type(event))
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:  # the parser's time grows with the square of the depth
+            return f"No YAML that is read: nested more than {DEEPEST} deep."
     # behind the starts of the stream and of the document
-    if before[2:] and issubclass(before[2], yaml.CollectionStartEvent):
+    if kinds[2:] and issubclass(kinds[2], yaml.CollectionStartEvent):
         return ""
     return "No mapping or list, only plain text."
 
 
-_PROBLEMS: dict[str, Callable[[str], str]] = {
-    "json": _json_problem,
-    "xml": _xml_problem,
-    "yaml": _yaml_problem,
-}
-"""By markup, what keeps a text from being well-formed; empty for nothing."""
+_READERS = {"json": read_json, "xml": _parse_xml}
 
 
-def _validated(markup: str, response: Any, allow_fence: bool) -> Score[float]:
-    problem = _PROBLEMS[markup](json_part(str(response), allow_fence)[:MOST])
+def _well_formed(markup: str, response: Any, allow_fence: bool) -> Score[float]:
+    text, problem = json_part(str(response), allow_fence)[:MOST], ""
+    try:
+        if markup == "yaml":
+            problem = _yaml_problem(text)
+        else:
+            _READERS[markup](text)
+    except (ValueError, RecursionError, expat.ExpatError, yaml.YAMLError) as error:
+        problem = f"No {markup.upper()}: {str(error).splitlines()[0]}"
     return Score(float(not problem), problem or f"{markup.upper()}.")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import groupby
 from operator import eq
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -79,13 +79,30 @@ def tool_call_match(
     ]
     pairs = in_order(table) if ordered else in_any_order(table)
     made = len(given) + len(problems)
-    total = made + len(wanted)
-    f1 = 2 * pairs / total if total else 1.0
-    reason = f"{pairs} of {len(wanted)} expected calls made; {made} calls in all."
-    if problems:
-        reason += f" Unreadable: {problems[0][:120]}"
-    score = f1 if partial else float(pairs == len(wanted) == made)
-    return Score(score, reason, extra={"matched": pairs, "expected": len(wanted), "made": made})
+    scored = match_score(pairs, made, len(wanted))
+    unread = f" Unreadable: {problems[0][:120]}" if problems else ""
+    score = scored.value if partial else float(pairs == len(wanted) == made)
+    return Score(score, scored.reason + unread, extra=scored.extra)
+
+
+Metric = Literal["f1", "precision", "recall", "jaccard"]
+
+
+def match_score(
+    matched: int, made: int, wanted: int, found: str = "made", metric: Metric = "f1"
+) -> Score[float]:
+    """The share of calls that fit; where none is made and none expected, nothing is missing."""
+    whole = {
+        "f1": (made + wanted) / 2,
+        "jaccard": made + wanted - matched,
+        "precision": made,
+        "recall": wanted,
+    }[metric]
+    return Score(
+        matched / whole if whole else float(made == wanted),
+        f"{matched} of {wanted} expected calls {found}; {made} calls in all.",
+        extra={"matched": matched, "made": made, "expected": wanted},
+    )
 
 
 def _expected_calls(sample: DataSample) -> list[ExpectedCall]:

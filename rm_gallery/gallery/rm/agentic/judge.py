@@ -45,7 +45,7 @@ from rm_gallery.core.reward.view import conversation_text, turns_text
 from rm_gallery.core.sandbox.workspace import ReadBounds, StateFault, WorkspaceTooLarge, whose_size
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError, Unscored
-from rm_gallery.gallery.graders.checklist import WORDS, criterion_line
+from rm_gallery.gallery.graders.checklist import criterion_line
 from rm_gallery.gallery.rm.agentic.tools import Toolbox, ToolRefusal, copied_workspace, maps_texts
 from rm_gallery.gallery.rm.agentic.verdict import (
     SUBMIT,
@@ -213,7 +213,7 @@ class ActingJudge(BaseTrajectoryReward):
             "agent",
             self.language,
             texts={"query": conversation_text(sample.input), **shown},
-            criteria=[criterion_line(one, WORDS[self.language]) for one in leaves],
+            criteria=[criterion_line(one, self.language) for one in leaves],
             graded=any(one.levels or one.scale for one in leaves),
             written=[number for number, one in enumerate(leaves, 1) if one.of == "text"],
             calls=calls,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from rm_gallery.core.reward.echo import is_copied
 from rm_gallery.core.reward.rubric import Criterion
-from rm_gallery.gallery.graders.checklist import first_level
+from rm_gallery.gallery.graders.checklist import question_of, verdict_of
 from rm_gallery.gallery.rm.agentic.tools import Toolbox, tool_definitions
 
 SUBMIT = "submit_verdict"
@@ -109,20 +109,16 @@ def _value(one: Criterion, said: Any, number: int, problems: list[str]) -> float
         if not one.not_applicable:
             problems.append(f"criterion {number} applies to everything, and its verdict is null")
         return None
-    if one.levels:
-        first = first_level(one)
-        known: Any = said - first if type(said) is int else None
-        fits, what = known in range(len(one.levels)), f"a level from {first}"
-    elif one.scale is not None:
-        known, (low, high) = said, one.scale
-        fits = type(said) in (int, float) and low <= said <= high
-        what = f"a number from {low:g} to {high:g}"
-    else:
-        known, fits, what = said, isinstance(said, bool), "true or false"
-    if not fits:
+    asked, low, high, _ = question_of(one)
+    types, what = {
+        "level": ((int,), f"a level from {low}"),
+        "number": ((int, float), f"a number from {low:g} to {high:g}"),
+        "verdict": ((bool,), "true or false"),
+    }[asked]
+    if type(said) not in types or not low <= said <= high:
         problems.append(f"criterion {number} takes {what}, and its verdict is {said!r:.40}")
         return None
-    return one.value_of(known)
+    return verdict_of(one, said)[1]
 
 
 def _evidence(
