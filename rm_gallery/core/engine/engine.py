@@ -32,7 +32,6 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import (
     NotAsked,
     RunControl,
-    RunStopped,
     StopMark,
     current_deadline,
     current_run,
@@ -387,10 +386,9 @@ class Lane:
         if library_loop.on_loop():
             self._add_units(units)
         elif self.is_alive:
-            context = contextvars.copy_context()
-            library_loop.post(self._loop, lambda: context.run(self._add_units, units))
+            self._loop.call_soon_threadsafe(self._add_units, units)
         else:
-            loop_closed(units[0].work)
+            library_loop.cut_off(units[0].work.end)
 
     def cancel(self, grace: float) -> None:
         """Drop waiting jobs and leave or cut those in flight after `grace` seconds."""
@@ -420,7 +418,7 @@ class Lane:
 
     def _add_units(self, units: list[Unit]) -> None:
         if not self.is_alive:
-            loop_closed(units[0].work)
+            library_loop.cut_off(units[0].work.end)
             return
         known = [unit for unit in units if not unit.remaining]  # before others can be worked off
         with self._lock:
@@ -474,12 +472,6 @@ class Lane:
             finished, self._finished = self._finished, []
         for work, group in groupby(finished, key=itemgetter(0)):
             work.hand_over([result for _, result in group])
-
-
-def loop_closed(work: Work) -> None:
-    """The loop closed under the run: tell whoever waits, unless the whole interpreter goes."""
-    if not library_loop.is_exiting():
-        work.end(RunStopped("The run was cut off: the library's event loop was shut down."))
 
 
 class LaneClock:
@@ -549,6 +541,8 @@ class WorkerLane(Lane):
 
     due = math.inf
     """When the clock looks next; the clock writes it."""
+    _is_cut = False
+    """Whether what was in flight is cancelled."""
 
     def __init__(
         self, max_workers: int, flush_after: float = FLUSH_SECONDS, *, eager: bool = True
@@ -647,6 +641,44 @@ class WorkerLane(Lane):
             worker.job = None
             return not worker.abandoned
 
+    async def _do(self, worker: Worker, unit: Unit, i: int) -> None:
+        """Do a job in the current context and note what came of it, if it was not given up
+        meanwhile.
+        """
+        begun = self._begin(worker, unit, i)
+        if isinstance(begun, StopMark):
+            outcome = await self._outcome(worker, unit, i)
+            self._took(unit, worker)
+            if not self._leave(worker):
+                return
+            begun = unit.outcome_given_calls(begun, outcome)
+        self._record(unit, i, begun)
+
+    def _took(self, unit: Unit, worker: Worker) -> None:
+        """Learn what a job took."""
+
+    async def _outcome(self, worker: Worker, unit: Unit, i: int) -> Score[Any]:
+        """What a job comes to, whatever its code does."""
+        try:
+            value = unit.work.execute(unit.jobs[i])
+            if awaitable(value):
+                value = await self._awaited(worker, value)
+            if worker.cut_at is None and not unit.caller_is_gone:
+                return value if isinstance(value, Score) else Score(value)
+        except (asyncio.CancelledError, GeneratorExit) as error:
+            if self._is_cut or not self.is_alive:
+                raise
+            if worker.cut_at is None:
+                return failed("error", f"{type(error).__name__} raised by the reward.", "rule")
+        except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
+            if worker.cut_at is None or isinstance(error, DeadlineExceeded):
+                return unit.work.score_of(error)
+        return unit.work.late(unit.deadline)
+
+    async def _awaited(self, worker: Worker, value: Any) -> Any:
+        """What a job returned to be awaited."""
+        raise NotImplementedError
+
     def _abandon(self, worker: Worker) -> None:
         """Leave a worker behind with its job."""
         with self._lock:
@@ -702,7 +734,6 @@ class LoopLane(WorkerLane):
     """
 
     left_behind = "; its task ignored that and was left"
-    _is_cut = False
     _asked: float | None = None
     """Since when the loop is to look."""
     _stood = 0.0
@@ -734,7 +765,7 @@ class LoopLane(WorkerLane):
         if self._asked is None:
             self._asked = now
             with suppress(RuntimeError):  # the loop is closed
-                library_loop.post(self._loop, partial(self._context.run, self._look_on_loop))
+                self._loop.call_soon_threadsafe(self._look_on_loop, context=self._context)
         elif late < BEAT_SECONDS / 4:  # else the machine is busy, and the loop waits for it as well
             self._stood += now - self._seen
         self._seen = now
@@ -760,19 +791,11 @@ class LoopLane(WorkerLane):
         work: Work | None = None
         try:
             while (job := self._next(worker)) is not None:
-                unit, i = job
-                work = unit.work
-                begun = self._begin(worker, unit, i)
-                if isinstance(begun, Score):
-                    self._record(unit, i, begun)
-                    continue
-                outcome = await self._awaited(worker, unit, i)
-                if not self._leave(worker):
-                    return
-                self._record(unit, i, unit.outcome_given_calls(begun, outcome))
+                work = job[0].work
+                await self._do(worker, *job)
         except asyncio.CancelledError:
             if work is not None and not self.is_alive:
-                loop_closed(work)
+                library_loop.cut_off(work.end)
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
             if work is not None:
                 work.end(error)
@@ -780,27 +803,12 @@ class LoopLane(WorkerLane):
             self._leave(worker)
             self._workers.discard(worker)
 
-    async def _awaited(self, worker: Worker, unit: Unit, i: int) -> Score[Any]:
+    async def _awaited(self, worker: Worker, value: Any) -> Any:
         try:
-            value = unit.work.execute(unit.jobs[i])
-            if awaitable(value):
-                value = await value
-            if worker.cut_at is None and not unit.caller_is_gone:
-                return _score_of(value)
-        except asyncio.CancelledError:
-            if self._is_cut or not self.is_alive:
-                raise
-            if worker.cut_at is None:
-                return failed("error", "CancelledError raised by the reward.", "rule")
-        except GeneratorExit:  # the loop is gone
-            raise
-        except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
-            if worker.cut_at is None or isinstance(error, DeadlineExceeded):
-                return unit.work.score_of(error)
+            return await value
         finally:
             if worker.cut_at is not None and sys.version_info >= (3, 11):
                 worker.task.uncancel()
-        return unit.work.late(unit.deadline)
 
 
 class ThreadLane(WorkerLane):
@@ -884,50 +892,28 @@ class ThreadLane(WorkerLane):
     def _serve(self, worker: Worker) -> None:
         """What a thread does: one job after another, as long as it is wanted."""
         while (job := self._next(worker)) is not None:
-            unit, i = job
-            run = None if unit.context is None else unit.context.copy().run
-            outcome = run(self._called, worker, unit, i) if run else self._called(worker, unit, i)
-            if outcome is None:
-                return
-            self._record(unit, i, outcome)
+            going, context = self._do(worker, *job), job[0].context
+            if context is None:
+                library_loop.drive(going)
+            else:
+                context.copy().run(library_loop.drive, going)
         if self._finished:  # nothing comes that would bring it along
             self._flush()
 
-    def _called(self, worker: Worker, unit: Unit, i: int) -> Score[Any] | None:
-        """The score of a job that is done here and now; None where it was given up meanwhile."""
-        mark = self._begin(worker, unit, i)
-        if not isinstance(mark, StopMark):
-            return mark
-        outcome = self._score(worker, unit, i)
+    def _took(self, unit: Unit, worker: Worker) -> None:
         unit.work.cost.learn(time.monotonic() - worker.since)
-        if not self._leave(worker):
-            return None
-        outcome = unit.outcome_given_calls(mark, outcome)
-        return unit.work.late(unit.deadline) if outcome.ok and unit.caller_is_gone else outcome
 
-    def _score(self, worker: Worker, unit: Unit, i: int) -> Score[Any]:
+    async def _awaited(self, worker: Worker, value: Any) -> Any:
+        """What a plain function returned to be awaited runs on the library loop, as any coroutine."""
+        worker.task = library_loop.submit(_result_of(value))
         try:
-            value = unit.work.execute(unit.jobs[i])
-            if awaitable(value):  # it runs on the library loop as any coroutine
-                worker.task = library_loop.submit(_result_of(value))
-                value = worker.task.result()
-            if worker.cut_at is None:
-                return _score_of(value)
-        except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
-            if worker.cut_at is None or isinstance(error, DeadlineExceeded):
-                return unit.work.score_of(error)
+            return worker.task.result()
         finally:
             worker.task = None
-        return unit.work.late(unit.deadline)
 
 
 async def _result_of(value: Any) -> Any:
     return await value
-
-
-def _score_of(value: Any) -> Score[Any]:
-    """What a job gave: a score, or the value of one."""
-    return value if isinstance(value, Score) else Score(value)
 
 
 plain_types: set[type] = set()

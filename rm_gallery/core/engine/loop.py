@@ -69,32 +69,32 @@ _waiting: dict[
 ] = {}
 
 
+def _turning() -> asyncio.AbstractEventLoop | None:
+    """The library loop, while it can be used."""
+    if _loop is None or _thread is None or not _thread.is_alive() or _loop.is_closed():
+        return None
+    return _loop
+
+
 def get_loop() -> asyncio.AbstractEventLoop:
     """The running library loop, started when needed. Any thread may call this, until the
     interpreter exits.
     """
     global _loop, _thread
-    loop, thread = _loop, _thread
-    if (
-        loop is not None
-        and thread is not None
-        and thread.is_alive()
-        and not loop.is_closed()
-        and not _exiting
-    ):
+    if not _exiting and (loop := _turning()) is not None:
         return loop
     with _lock:
         if _exiting:
             raise RuntimeError("The interpreter is exiting: nothing can be evaluated any more.")
-        if _loop is None or _thread is None or not _thread.is_alive() or _loop.is_closed():
+        if (loop := _turning()) is None:
             ready = threading.Event()
-            _loop = asyncio.new_event_loop()
+            loop = _loop = asyncio.new_event_loop()
             _thread = threading.Thread(
-                target=_run_loop, args=(_loop, ready), name="rm-gallery-loop", daemon=True
+                target=_run_loop, args=(loop, ready), name="rm-gallery-loop", daemon=True
             )
             _thread.start()
             ready.wait()
-        return _loop
+        return loop
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
@@ -120,15 +120,17 @@ def _run_loop(loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
 
 
 def _wake_all(loop: asyncio.AbstractEventLoop) -> None:
-    """Tell whoever waits for something of this loop that it will not come, unless the whole
-    interpreter goes.
-    """
-    if _exiting:
-        return
+    """Tell whoever waits for something of this loop that it will not come."""
     for key, (its_loop, fail) in list(_waiting.items()):
         if its_loop is loop:
             _waiting.pop(key, None)
-            fail(RunStopped("The run was cut off: the library's event loop was shut down."))
+            cut_off(fail)
+
+
+def cut_off(fail: Callable[[BaseException], None]) -> None:
+    """Tell one who waits that the loop is gone, unless the whole interpreter goes."""
+    if not _exiting:
+        fail(RunStopped("The run was cut off: the library's event loop was shut down."))
 
 
 def wake_at_end(key: object, fail: Callable[[BaseException], None]) -> None:
@@ -182,19 +184,14 @@ def stood_still(seconds: float) -> None:
         )
 
 
-def post(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    """Have `callback` called soon on an event loop, from any thread; RuntimeError when that loop is
-    closed.
-    """
-    loop.call_soon_threadsafe(callback)
-
-
 def wake(waiter: asyncio.Future[None]) -> None:
     """End a wait on whatever event loop it is, from any thread; nothing where that loop is closed,
     for nobody waits then.
     """
     with suppress(RuntimeError):
-        post(waiter.get_loop(), lambda: None if waiter.done() else waiter.set_result(None))
+        waiter.get_loop().call_soon_threadsafe(
+            lambda: None if waiter.done() else waiter.set_result(None)
+        )
 
 
 def submit(coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:

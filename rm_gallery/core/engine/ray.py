@@ -236,7 +236,7 @@ class RayLane(Lane):
         """By actor that there is, what takes its letters."""
         self._log = cache(logger.log)  # each actor says it, and one is enough
         self._starts, self._over = 0, False
-        work.control.hold("ray", lambda: lambda: library_loop.post(self._loop, self._close))
+        work.control.hold("ray", lambda: self._close_soon)
         library_loop.submit(self._watch(count))
 
     def _packed_setup(self) -> bytes:
@@ -410,6 +410,9 @@ class RayLane(Lane):
             await asyncio.sleep(0.02)
         self._close()
         self._flush()
+
+    def _close_soon(self) -> None:
+        self._loop.call_soon_threadsafe(self._close)
 
     def _close(self) -> None:
         """Let the actors go: nobody waits for what they are at."""
@@ -602,7 +605,7 @@ class JudgeActor:
 
     def hear(self, messages: list[Message]) -> None:
         """Take what the process that began the run says."""
-        library_loop.post(self._loop, lambda: self._hear(messages))
+        self._loop.call_soon_threadsafe(self._hear, messages)
 
     def _hear(self, messages: list[Message]) -> None:
         units = []
