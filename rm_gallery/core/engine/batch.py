@@ -40,7 +40,7 @@ from rm_gallery.core.engine.folder import Again, RunFolder, options_again
 from rm_gallery.core.engine.options import BATCH_PROVIDERS, RunOptions, begin_counters
 from rm_gallery.core.engine.progress import Progress
 from rm_gallery.core.engine.ray import RayLane, RayPlan
-from rm_gallery.core.score import Score, is_run_level, stopped
+from rm_gallery.core.score import Score, is_run_level
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.spans import RunSpan
 
@@ -141,7 +141,6 @@ class Run(Generic[R]):
         self._doubts: list[Unit] = []
         """Units that have a number though calls of their jobs got no answer."""
         self._held: dict[int, R] = {}
-        self._next = 0
 
     def _begin_units(self, plans: Iterable[Plan]) -> Iterator[Unit]:
         for index, plan in enumerate(plans):
@@ -255,9 +254,8 @@ class Run(Generic[R]):
 
     def _in_order(self, done: list[tuple[int, R]]) -> Iterator[tuple[int, R]]:
         self._held.update(done)
-        while self._next in self._held:
-            self._next += 1
-            yield self._next - 1, self._held.pop(self._next - 1)
+        while self._yielded in self._held:
+            yield self._yielded, self._held.pop(self._yielded)
 
     async def results(self) -> AsyncGenerator[tuple[int, R], None]:
         """(index, result) as they finish, or in order; raises ConfigError that a job raised."""
@@ -413,8 +411,9 @@ class Batch(Generic[R]):
         )  # fmt: skip
 
     def _outcome_of_the_rest(self) -> Callable[[Any, int], R]:
-        control = self._control
-        return self._not_begun(stopped(control.why_stopped or "", control.who_stopped))
+        outcome = self._control.not_begun
+        assert outcome is not None
+        return self._not_begun(outcome)
 
     def _until_over(self, plans: Iterator[Plan], items: Iterator[Any]) -> Iterator[Plan]:
         """The plans until the run is over; what is left of `items` is neither planned nor looked up,

@@ -21,7 +21,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby, islice
@@ -45,7 +45,6 @@ from rm_gallery.core.score import (
     Score,
     failed,
     score_of_error,
-    stopped,
 )
 from rm_gallery.core.utils.errors import Cause, ConfigError, DeadlineExceeded
 
@@ -221,11 +220,9 @@ class Unit:
         """Score of a job that is not begun, since its run has stopped or the time of its sample is
         over; None where it goes on.
         """
-        control = self.work.control
-        why = control.stopped if control.parent is None else control.why_stopped
-        if why is not None:
+        if (outcome := self.work.control.not_begun) is not None:
             note_stop(outer)
-            return stopped(why, control.who_stopped)
+            return outcome
         is_over = self.deadline is not None and self.deadline.left <= 0
         return self.work.late(self.deadline) if is_over else None
 
@@ -243,8 +240,8 @@ class Unit:
         if not mark.call_stopped or outcome.code in NOT_BEGUN:
             return outcome
         control = self.work.control
-        if (why := control.why_stopped) is not None:
-            return stopped(why, control.who_stopped)
+        if (not_begun := control.not_begun) is not None:
+            return not_begun
         return _not_asked(outcome) if control.offline else outcome
 
     def go_on(self) -> Any:
@@ -365,8 +362,8 @@ class Lane:
     def __init__(self, max_workers: int, flush_after: float = FLUSH_SECONDS) -> None:
         self._max_workers, self._flush_after = max_workers, flush_after
         self._loop = library_loop.get_loop()
-        self._lock: AbstractContextManager[Any] = nullcontext()
-        """Held where jobs are taken, put back and counted, if that is done on several threads."""
+        self._lock = threading.RLock()
+        """Held where jobs are taken, put back and counted."""
         self._pending: deque[Unit] = deque()
         """Units with jobs that are not taken yet."""
         self._finished: list[tuple[Work, tuple[int, Any]]] = []
@@ -383,12 +380,10 @@ class Lane:
         if not units:
             return
         library_loop.wake_at_end(units[0].work, units[0].work.fail)
-        if library_loop.on_loop():
+        if library_loop.on_loop() or not self.is_alive:
             self._add_units(units)
-        elif self.is_alive:
-            self._loop.call_soon_threadsafe(self._add_units, units)
         else:
-            library_loop.cut_off(units[0].work.end)
+            self._loop.call_soon_threadsafe(self._add_units, units)
 
     def cancel(self, grace: float) -> None:
         """Drop waiting jobs and leave or cut those in flight after `grace` seconds."""
@@ -550,7 +545,6 @@ class WorkerLane(Lane):
         super().__init__(max_workers, flush_after)
         self._eager = eager
         """Whether jobs of unknown cost get all threads at once."""
-        self._lock = threading.RLock()
         self._workers: set[Worker] = set()
         self._outer = stop_mark.get()
         """Of the job around the run, which hears what its jobs' marks do."""

@@ -41,7 +41,7 @@ from rm_gallery.core.engine.folder import AskedNotes
 from rm_gallery.core.engine.options import RunOptions, begin_counters, detached_options
 from rm_gallery.core.model.budget import Budget, Reservation, Usage
 from rm_gallery.core.model.limits import FailFast
-from rm_gallery.core.score import Score, failed, score_of_error, stopped
+from rm_gallery.core.score import Score, failed, score_of_error
 from rm_gallery.core.utils.errors import (
     ConfigError,
     DataError,
@@ -197,15 +197,6 @@ class _Actor:
         self.control.stop(reason, halt=halt, by=by)
 
 
-def in_flight_each(max_workers: int, actors: int) -> int:
-    """Jobs that one of so many actors has in flight at most: together no fewer than were asked for.
-
-    >>> in_flight_each(8, 3)
-    3
-    """
-    return -(-max_workers // actors)
-
-
 class RayLane(Lane):
     """Runs units on actors of one processor each, spread over the nodes of a cluster. What a lost
     one had goes to the others.
@@ -224,8 +215,8 @@ class RayLane(Lane):
         self._ray = connected(plan.options.address, "engine='ray'")
         cores = int(self._ray.cluster_resources().get("CPU", 1))
         count = plan.options.processes or max(1, cores)
-        self._each = in_flight_each(max_workers, count)
-        """Jobs that one actor has in flight at most."""
+        self._each = -(-max_workers // count)
+        """Jobs that one actor has in flight at most: together no fewer than were asked for."""
         self._setup = self._packed_setup()
         self._remote = self._ray.remote(JudgeActor).options(
             num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
@@ -346,10 +337,8 @@ class RayLane(Lane):
     # -- units -------------------------------------------------------------------------------------
 
     def _start_workers(self) -> None:
-        control = self._work.control
-        while self._pending and control.why_stopped is not None:
-            unit = self._pending.popleft()
-            self._complete_with(unit, stopped(control.why_stopped, control.who_stopped))
+        while self._pending and (outcome := self._work.control.not_begun) is not None:
+            self._complete_with(self._pending.popleft(), outcome)
         for actor in sorted(self._actors, key=lambda actor: len(actor.units)):
             self._give(actor)
 
