@@ -74,6 +74,8 @@ CHEAP_SECONDS = 2e-4
 """Below this a job holds the interpreter lock all the time it runs: more threads only take turns.
 """
 LaneName = Literal["loop", "threads"]
+Results = list[tuple[int, Any]]
+"""What came of units, each by its index."""
 Plan = Generator[list[Any], list[Score[Any]], Any]
 """Yields jobs, is sent their scores in the same order, and returns the result. One that yields
 nothing has its result already. Its first part runs where it is drawn, the rest (merging, writing the
@@ -109,15 +111,14 @@ class Work:
     execute: Callable[[Any], Any]
     """Job to a score, or to the value of one. What it returns is awaited if it can be."""
     control: RunControl
-    deliver: Callable[[list[tuple[int, Any]]], None]
-    """Takes (index, result) pairs."""
-    fail: Callable[[BaseException], None]
+    deliver: Callable[[Results], None]
+    fail: library_loop.Fail
     """Takes the error that ends the work; the first one counts."""
     deadline: float | None = None
     """Seconds a unit may take from the start of its first job."""
     outer: Deadline | None = None
     """Of the sample this work is done for."""
-    flush: Callable[[], None] | None = None
+    flush: library_loop.Callback | None = None
     """Called before results are delivered, to make durable what their calls spent."""
     cost: JobCost = field(default_factory=JobCost)
     count: Callable[[list[Score[Any]]], None] | None = None
@@ -132,7 +133,7 @@ class Work:
     ended: bool = False
     """Whether no further job is begun."""
 
-    def hand_over(self, results: list[tuple[int, Any]]) -> None:
+    def hand_over(self, results: Results) -> None:
         """Deliver results, once they are durable."""
         try:
             if self.flush is not None:
@@ -166,21 +167,6 @@ class Work:
 
 class Unit:
     """A plan on its way, and the jobs that it waits for."""
-
-    __slots__ = (
-        "_plan",
-        "begun",
-        "context",
-        "deadline",
-        "index",
-        "is_over",
-        "jobs",
-        "lost",
-        "outcomes",
-        "remaining",
-        "result",
-        "work",
-    )
 
     def __init__(
         self, work: Work, index: int, plan: Plan, context: contextvars.Context | None = None
@@ -288,12 +274,12 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._ready = threading.Condition(threading.Lock())
-        self._results: list[tuple[int, Any]] = []
+        self._results: Results = []
         self._error: BaseException | None = None
         self._news = False
         self._waiter: asyncio.Future[None] | None = None
 
-    def put(self, results: list[tuple[int, Any]], error: BaseException | None = None) -> None:
+    def put(self, results: Results, error: BaseException | None = None) -> None:
         """Leave results, or an error that is raised to the waiter once, and wake him; also with
         neither.
         """
@@ -309,7 +295,7 @@ class Mailbox:
         """Leave an error."""
         self.put([], error)
 
-    async def take(self, timeout: float | None) -> list[tuple[int, Any]]:
+    async def take(self, timeout: float | None) -> Results:
         """What has come; waits for the first news, or the timeout."""
         with self._ready:
             if self._news:
@@ -323,7 +309,7 @@ class Mailbox:
         with self._ready:
             return self._taken()
 
-    def _taken(self) -> list[tuple[int, Any]]:
+    def _taken(self) -> Results:
         results, self._results = self._results, []
         if not results:
             self.check()
@@ -706,7 +692,7 @@ class WorkerLane(Lane):
             if self._workers or self._pending:
                 self._look_at(due)
 
-    def _aside(self, function: Callable[[], None]) -> None:
+    def _aside(self, function: library_loop.Callback) -> None:
         """Call what may take its time, since plans have code of their own; not on the clock's
         thread.
         """
@@ -848,7 +834,7 @@ class ThreadLane(WorkerLane):
             self._aside(self._flush)
         self._look()
 
-    def _aside(self, function: Callable[[], None]) -> None:
+    def _aside(self, function: library_loop.Callback) -> None:
         try:
             library_loop.start_thread(function)
         except RuntimeError:  # there are no more

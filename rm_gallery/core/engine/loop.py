@@ -25,6 +25,11 @@ from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError, log
 
 T = TypeVar("T")
 P = ParamSpec("P")
+Callback = Callable[[], None]
+Closer = Callable[[], Awaitable[None]]
+Fail = Callable[[BaseException], None]
+"""Takes the error of what will not come."""
+Asked = Coroutine[Any, Any, T]
 CANCEL_SECONDS = 1.0
 """How long a task that will not be cancelled may hold up the closing of everything else."""
 IDLE_SECONDS = 2.0
@@ -61,12 +66,10 @@ class _Here(threading.local):
 _here = _Here()
 _exiting = False
 _still_said = -SAY_SECONDS
-_closers: list[Callable[[], Awaitable[None]]] = []
-_resets: list[Callable[[], None]] = []
+_closers: list[Closer] = []
+_resets: list[Callback] = []
 _inherited: list[asyncio.AbstractEventLoop] = []
-_waiting: dict[
-    object, tuple[asyncio.AbstractEventLoop | None, Callable[[BaseException], None]]
-] = {}
+_waiting: dict[object, tuple[asyncio.AbstractEventLoop | None, Fail]] = {}
 
 
 def _turning() -> asyncio.AbstractEventLoop | None:
@@ -127,13 +130,13 @@ def _wake_all(loop: asyncio.AbstractEventLoop) -> None:
             cut_off(fail)
 
 
-def cut_off(fail: Callable[[BaseException], None]) -> None:
+def cut_off(fail: Fail) -> None:
     """Tell one who waits that the loop is gone, unless the whole interpreter goes."""
     if not _exiting:
         fail(RunStopped("The run was cut off: the library's event loop was shut down."))
 
 
-def wake_at_end(key: object, fail: Callable[[BaseException], None]) -> None:
+def wake_at_end(key: object, fail: Fail) -> None:
     """Have `fail(error)` called when the loop ends before `no_longer_waiting(key)`."""
     _waiting[key] = (_loop, fail)
 
@@ -194,7 +197,7 @@ def wake(waiter: asyncio.Future[None]) -> None:
         )
 
 
-def submit(coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+def submit(coroutine: Asked[T]) -> concurrent.futures.Future[T]:
     """Start a coroutine on the library loop; it inherits the caller's context variables."""
     try:
         loop = get_loop()
@@ -212,9 +215,7 @@ def submit(coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
     return future
 
 
-def run(
-    coroutine: Coroutine[Any, Any, T], door: str = "A blocking call", twin: str = "its async twin"
-) -> T:
+def run(coroutine: Asked[T], door: str = "A blocking call", twin: str = "its async twin") -> T:
     """Run a coroutine on the library loop and wait for it; from the loop itself it is an error,
     never a deadlock.
     """
@@ -232,7 +233,7 @@ def run(
 
 
 def blocking(
-    twin: Callable[P, Coroutine[Any, Any, T]], door: str = "", *, drives: bool = False
+    twin: Callable[P, Asked[T]], door: str = "", *, drives: bool = False
 ) -> Callable[P, T]:
     """The blocking twin of an async method, also of one that a subclass puts in its place; with and
     without a running event loop. It is called `door`, else as the method without its first `a`.
@@ -259,7 +260,7 @@ def is_driven() -> bool:
     return _here.driven_in is asyncio._get_running_loop()
 
 
-def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+def drive(coroutine: Asked[T]) -> T:
     """Run a coroutine that blocks where it would wait (`is_driven`) on the caller's thread, with
     and without a running event loop: so each blocking door is its async twin. Rows are drawn where
     the caller is, and Ctrl-C comes to whoever waits.
@@ -294,7 +295,7 @@ def driven(results: AsyncGenerator[T, None]) -> Generator[T, None, None]:
         drive(results.aclose())
 
 
-async def bridge(coroutine: Coroutine[Any, Any, T]) -> T:
+async def bridge(coroutine: Asked[T]) -> T:
     """Await, from any event loop, a coroutine that runs on the library loop; cancelling the waiter
     cancels it.
     """
@@ -303,13 +304,13 @@ async def bridge(coroutine: Coroutine[Any, Any, T]) -> T:
     return await asyncio.wrap_future(submit(coroutine))
 
 
-def at_close(closer: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+def at_close(closer: Closer) -> Closer:
     """Register a coroutine function run on the loop before it closes (sessions, writers)."""
     _closers.append(closer)
     return closer
 
 
-def after_fork(reset: Callable[[], None]) -> Callable[[], None]:
+def after_fork(reset: Callback) -> Callback:
     """Register a function that drops inherited state in a forked child; it must not touch shared
     sockets or locks.
     """
@@ -358,10 +359,10 @@ class DaemonThreads:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._ready = threading.Condition(self._lock)
-        self._queue: deque[Callable[[], None]] = deque()
+        self._queue: deque[Callback] = deque()
         self._idle = 0
 
-    def start(self, function: Callable[[], None]) -> None:
+    def start(self, function: Callback) -> None:
         """Run `function` on an idle thread, or on a new one; RuntimeError when there is none to be
         had.
         """
@@ -397,7 +398,7 @@ class DaemonThreads:
 _threads = DaemonThreads()
 
 
-def start_thread(function: Callable[[], None]) -> None:
+def start_thread(function: Callback) -> None:
     """Run `function` on a shared daemon thread: reused, never joined at exit, abandoned when it
     hangs.
     """

@@ -31,14 +31,13 @@ from rm_gallery.core.engine.context import Claims, RunControl
 from rm_gallery.core.engine.engine import (
     RELAXED_GC,
     Lane,
-    LoopLane,
     Plan,
-    ThreadLane,
     Unit,
     Work,
+    lane_named,
 )
 from rm_gallery.core.engine.folder import AskedNotes
-from rm_gallery.core.engine.options import RunOptions, begin_counters, detached_options
+from rm_gallery.core.engine.options import RunOptions, detached_options
 from rm_gallery.core.model.budget import Budget, Reservation, Usage
 from rm_gallery.core.model.limits import FailFast
 from rm_gallery.core.score import Score, failed, score_of_error
@@ -556,16 +555,22 @@ class JudgeActor:
             replies=_RepliesThere(partial(say, "reply")) if replies else None,
             trace=partial(say, "trace") if trace else None,
             quiet=True,
+            probes=options.blame == "probe",
             **settings,
         )
         batch = cls(**keywords, options=replace(options, control=control))
         self._asked = _AskedHere() if asked else None
         _, execute, options = batch._run_plan((), self._asked, batch.options)
-        begin_counters(control, replace(options, budget=self._budget))
+        control.begin(
+            max_workers=options.max_workers,
+            budget=self._budget,
+            cache=options.cache,
+            repeat=options.repeat,
+        )
         self._work = Work(execute, control, self._deliver, self._fail, options.deadline)
         # what only computes gains nothing by taking turns
         workers = options.max_workers if batch._inline() is None else 1
-        self._lane = LoopLane(workers) if batch.lane == "loop" else ThreadLane(workers, eager=False)
+        self._lane = lane_named(batch.lane, workers, eager=False)
         self._control = control
 
     async def take(self) -> list[Message]:

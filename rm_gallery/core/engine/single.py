@@ -16,6 +16,7 @@ from rm_gallery.core.engine.engine import (
     JobCost,
     LaneName,
     Plan,
+    Results,
     ThreadLane,
     Unit,
     Work,
@@ -57,7 +58,7 @@ async def run_single(
     """
     done: Future[Any] = Future()
 
-    def deliver(results: list[tuple[int, Any]]) -> None:
+    def deliver(results: Results) -> None:
         with suppress(InvalidStateError):  # nobody waits any more
             done.set_result(results[0][1])
 
