@@ -391,7 +391,6 @@ class Batch(Generic[R]):
             if options.run_dir:
                 self._folder = folder = self._open_folder(options)
                 options = folder.begin(options, control)
-                control.restoring = lambda: folder.restoring
                 if self._checks_resume:
                     folder.draw_check()
             yield options
@@ -402,7 +401,6 @@ class Batch(Generic[R]):
         finally:
             spent = {**snapshot(control), "stopped": control.stopped}
             span.end({f"rm_gallery.{name}": value for name, value in spent.items()})
-            control.restoring = None
             if self._folder is not None:
                 self._folder.close(control)
 

@@ -183,8 +183,6 @@ class RunControl:
         """What becomes of a job that is not begun, since this run or one around it has stopped; None
         while it goes on.
         """
-        if self.parent is None and self.stopped is None:
-            return None
         run = self._stopped_run
         return None if run.stopped is None else stopped(run.stopped, run.stopped_by)
 

@@ -332,7 +332,6 @@ class Worker:
     job: tuple[Unit, int] | None = None
     since: float = 0.0
     """When it took that job."""
-    abandoned: bool = False
     task: Any = None
     """Of a thread, what it waits for where a plain function returned something awaitable."""
     cut_at: float | None = None
@@ -579,7 +578,7 @@ class WorkerLane(Lane):
     def _next(self, worker: Worker) -> tuple[Unit, int] | None:
         """The next job; None where the worker has to end."""
         with self._lock:
-            while self._pending and not worker.abandoned:
+            while self._pending and worker in self._workers:
                 if len(self._workers) > 1 and len(self._workers) > self._wanted():
                     break
                 unit = self._pending[0]
@@ -616,10 +615,11 @@ class WorkerLane(Lane):
     def _leave(self, worker: Worker) -> bool:
         """Let the worker be done with its job; False where that was given up meanwhile."""
         with self._lock:
-            if worker.job is not None and not worker.abandoned:
-                worker.job[0].work.control.in_flight -= 1
+            if worker.job is None:
+                return False
+            worker.job[0].work.control.in_flight -= 1
             worker.job = None
-            return not worker.abandoned
+            return True
 
     async def _do(self, worker: Worker, unit: Unit, i: int) -> None:
         """Do a job in the current context and note what came of it, if it was not given up
@@ -663,7 +663,6 @@ class WorkerLane(Lane):
         """Leave a worker behind with its job."""
         with self._lock:
             self._leave(worker)
-            worker.abandoned = True
             self._workers.discard(worker)
 
     def _look_at(self, due: float) -> None:
@@ -715,10 +714,9 @@ class LoopLane(WorkerLane):
 
     left_behind = "; its task ignored that and was left"
     _asked: float | None = None
-    """Since when the loop is to look."""
-    _stood = 0.0
-    """Seconds for which it did not, though the clock was on time."""
+    """Since when the loop is to look, and the clock was on time."""
     _seen = 0.0
+    """When the clock came last."""
 
     async def _drain(self, grace: float) -> None:
         self._pending.clear()
@@ -746,15 +744,15 @@ class LoopLane(WorkerLane):
             self._asked = now
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._look_on_loop, context=self._context)
-        elif late < BEAT_SECONDS / 4:  # else the machine is busy, and the loop waits for it as well
-            self._stood += now - self._seen
+        elif late >= BEAT_SECONDS / 4:  # the machine is busy, and the loop waits for it as well
+            self._asked = now
         self._seen = now
 
     def _look_on_loop(self) -> None:
         """Look, and say so where the loop stood still meanwhile."""
-        if self._asked is not None and self._stood >= BEAT_SECONDS:
+        if self._asked is not None and self._seen - self._asked >= BEAT_SECONDS:
             library_loop.stood_still(time.monotonic() - self._asked)
-        self._asked, self._stood = None, 0.0
+        self._asked = None
         self._look()
 
     def _look_at(self, due: float) -> None:
@@ -780,8 +778,7 @@ class LoopLane(WorkerLane):
             if work is not None:
                 work.end(error)
         finally:
-            self._leave(worker)
-            self._workers.discard(worker)
+            self._abandon(worker)
 
     async def _awaited(self, worker: Worker, value: Any) -> Any:
         try:
