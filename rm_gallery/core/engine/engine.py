@@ -268,8 +268,8 @@ def _not_asked(outcome: Score[Any]) -> Score[Any]:
 
 
 class Mailbox:
-    """Where a lane leaves results for whoever waits for them: a thread, or a coroutine of any event
-    loop.
+    """Where a lane leaves results for the one who waits for them: a thread, or a coroutine of any
+    event loop.
     """
 
     def __init__(self) -> None:
