@@ -18,7 +18,6 @@ from typing import Any, Protocol
 
 from rm_gallery.core.data.conversation import group_of, sample_of_completion, sample_of_messages
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import current_deadline
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.options import RunOptions, whole
@@ -225,7 +224,7 @@ class RewardLane:
         """From any thread, have something done on the server's loop."""
         assert self._loop is not None
         with suppress(RuntimeError):  # the server's loop is closed: nobody waits
-            library_loop.post(self._loop, partial(work, *given))
+            self._loop.call_soon_threadsafe(work, *given)
 
     # -- on the server's loop ----------------------------------------------------------------------
 

@@ -15,7 +15,6 @@ import pytest
 
 from rm_gallery import BasePointWiseReward, DataSample, RewardResult
 from rm_gallery.core.engine import progress
-from rm_gallery.core.engine.ray import in_flight_each
 from tests.faults.rewards import Plain, length_of
 from tests.support.samples import make_sample
 
@@ -108,11 +107,3 @@ def test_a_collector_that_the_host_has_set_stays_as_it_is(
     gc.set_threshold(*of_the_host)
     Looks().evaluate_batch(SAMPLES)
     assert Looks.seen == {of_the_host} == {gc.get_threshold()}
-
-
-@pytest.mark.parametrize("max_workers", [1, 2, 7, 8, 9, 64, 1000])
-def test_actors_of_a_cluster_together_have_in_flight_what_was_asked_for(max_workers: int) -> None:
-    """8 jobs over 3 actors are 3 each: rounded down they would be 6 in all."""
-    for actors in range(1, 20):
-        each = in_flight_each(max_workers, actors)
-        assert each * actors >= max_workers > (each - 1) * actors

@@ -31,20 +31,27 @@ from rm_gallery.core.engine.engine import (
     LaneName,
     Mailbox,
     Plan,
+    Results,
     Unit,
     Work,
     lane_named,
     relaxed_gc,
 )
 from rm_gallery.core.engine.folder import Again, RunFolder, options_again
-from rm_gallery.core.engine.options import BATCH_PROVIDERS, RunOptions, begin_counters
+from rm_gallery.core.engine.options import BATCH_PROVIDERS, RunOptions
 from rm_gallery.core.engine.progress import Progress
 from rm_gallery.core.engine.ray import RayLane, RayPlan
-from rm_gallery.core.score import Score, is_run_level, stopped
+from rm_gallery.core.score import Score, is_run_level
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.spans import RunSpan
 
 R = TypeVar("R")
+Going = AsyncGenerator[tuple[int, R], None]
+"""(index, result) as they come."""
+Makes = Callable[[Any, int], R]
+"""Makes a result from an item and its number."""
+AtOnce = Makes[tuple[R, Score[Any] | None]]
+"""Makes a result, and the score it lacks."""
 CANCEL_GRACE_SECONDS = 5.0
 INTERRUPTED = "interrupted"
 LIST_WINDOW = 2048
@@ -63,7 +70,13 @@ TICK_SECONDS = 0.1
 def begin(options: RunOptions, label: str) -> RunControl:
     """Start the counters of a run anew and take over what the run around it has."""
     control = options.control or RunControl()
-    begin_counters(control, options)
+    control.begin(
+        max_workers=options.max_workers,
+        budget=options.budget,
+        cache=options.cache,
+        repeat=options.repeat,
+    )
+    control.probes = options.blame == "probe"
     if options.batch and options.run_dir:
         control.batch = options.batch, options.run_dir, options.submit
         if control.budget is not None:
@@ -141,7 +154,6 @@ class Run(Generic[R]):
         self._doubts: list[Unit] = []
         """Units that have a number though calls of their jobs got no answer."""
         self._held: dict[int, R] = {}
-        self._next = 0
 
     def _begin_units(self, plans: Iterable[Plan]) -> Iterator[Unit]:
         for index, plan in enumerate(plans):
@@ -149,7 +161,7 @@ class Run(Generic[R]):
             self.progress.reused += unit.is_over
             yield unit
 
-    def _take_in(self, results: list[tuple[int, Any]], idle: bool = False) -> None:
+    def _take_in(self, results: Results, idle: bool = False) -> None:
         """Leave results for whoever waits; what is doubtful is held until that is decided."""
         decided: list[Unit] = []
         with self._work.lock:
@@ -255,11 +267,10 @@ class Run(Generic[R]):
 
     def _in_order(self, done: list[tuple[int, R]]) -> Iterator[tuple[int, R]]:
         self._held.update(done)
-        while self._next in self._held:
-            self._next += 1
-            yield self._next - 1, self._held.pop(self._next - 1)
+        while self._yielded in self._held:
+            yield self._yielded, self._held.pop(self._yielded)
 
-    async def results(self) -> AsyncGenerator[tuple[int, R], None]:
+    async def results(self) -> Going[R]:
         """(index, result) as they finish, or in order; raises ConfigError that a job raised."""
         with self._going_on(CANCEL_GRACE_SECONDS if library_loop.is_driven() else 0.0):
             while not self._draw_until_over():
@@ -341,10 +352,8 @@ class Batch(Generic[R]):
         """
         raise NotImplementedError
 
-    def _not_begun(self, outcome: Score[Any]) -> Callable[[Any, int], R]:
-        """What makes the result of an item that the run did not get to, from the item and its
-        number.
-        """
+    def _not_begun(self, outcome: Score[Any]) -> Makes[R]:
+        """What makes the result of an item that the run did not get to."""
         raise NotImplementedError
 
     @property
@@ -359,10 +368,8 @@ class Batch(Generic[R]):
         """The keywords an actor makes this batch with, besides the options."""
         raise NotImplementedError
 
-    def _inline(self) -> Callable[[Any, int], tuple[R, Score[Any] | None]] | None:
-        """What makes the result of an item, and the score it lacks, at once on the caller's thread;
-        None where items go through a lane.
-        """
+    def _inline(self) -> AtOnce[R] | None:
+        """What makes results at once on the caller's thread; None where items go through a lane."""
         return None
 
     def _ray_plan(self, options: RunOptions) -> RayPlan | None:
@@ -384,7 +391,6 @@ class Batch(Generic[R]):
             if options.run_dir:
                 self._folder = folder = self._open_folder(options)
                 options = folder.begin(options, control)
-                control.restoring = lambda: folder.restoring
                 if self._checks_resume:
                     folder.draw_check()
             yield options
@@ -395,7 +401,6 @@ class Batch(Generic[R]):
         finally:
             spent = {**snapshot(control), "stopped": control.stopped}
             span.end({f"rm_gallery.{name}": value for name, value in spent.items()})
-            control.restoring = None
             if self._folder is not None:
                 self._folder.close(control)
 
@@ -412,9 +417,10 @@ class Batch(Generic[R]):
             label=self.label, lane=self.lane, flush=flush, ray=ray, **how,
         )  # fmt: skip
 
-    def _outcome_of_the_rest(self) -> Callable[[Any, int], R]:
-        control = self._control
-        return self._not_begun(stopped(control.why_stopped or "", control.who_stopped))
+    def _outcome_of_the_rest(self) -> Makes[R]:
+        outcome = self._control.not_begun
+        assert outcome is not None
+        return self._not_begun(outcome)
 
     def _until_over(self, plans: Iterator[Plan], items: Iterator[Any]) -> Iterator[Plan]:
         """The plans until the run is over; what is left of `items` is neither planned nor looked up,
@@ -466,9 +472,7 @@ class Batch(Generic[R]):
         check.learn(len(taken), time.monotonic() - began)
         self._control.progress.compared = f"{check.compared:,} of {check.of:,}"
 
-    async def _run_inline(
-        self, inline: Callable[[Any, int], tuple[R, Score[Any] | None]]
-    ) -> AsyncGenerator[tuple[int, R], None]:
+    async def _run_inline(self, inline: AtOnce[R]) -> Going[R]:
         """(index, result) item by item, each made on the caller's thread when it is drawn; a run
         that stops begins no further one.
         """
@@ -505,7 +509,7 @@ class Batch(Generic[R]):
             await self._look_once_more(results)
         return results
 
-    async def stream(self, **how: bool) -> AsyncGenerator[tuple[int, R], None]:
+    async def stream(self, **how: bool) -> Going[R]:
         """(index, result) as they come; `streaming` draws items as results are taken,
         `ordered=False` takes them as they finish.
         """
@@ -515,9 +519,7 @@ class Batch(Generic[R]):
                     await self._look_once_more([result])
                     yield index, result
 
-    def _results(
-        self, options: RunOptions, how: dict[str, Any]
-    ) -> AsyncGenerator[tuple[int, R], None]:
+    def _results(self, options: RunOptions, how: dict[str, Any]) -> Going[R]:
         driven = library_loop.is_driven()
         if driven and (inline := self._inline()) is not None:
             return self._run_inline(inline)

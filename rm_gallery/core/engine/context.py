@@ -20,6 +20,7 @@ from rm_gallery.core.engine.loop import RunStopped as RunStopped
 from rm_gallery.core.model.budget import Budget, Reservation, Usage
 from rm_gallery.core.model.limits import FailFast, RetryPolicy
 from rm_gallery.core.model.storage import ReplyStore
+from rm_gallery.core.score import Score, stopped
 from rm_gallery.core.utils.errors import BudgetExceeded, Cause, RMGalleryError
 from rm_gallery.core.utils.identity import digest
 
@@ -176,6 +177,14 @@ class RunControl:
     def why_stopped(self) -> str | None:
         """Why this run, or one around it, begins nothing more; None while it goes on."""
         return self._stopped_run.stopped
+
+    @property
+    def not_begun(self) -> Score[Any] | None:
+        """What becomes of a job that is not begun, since this run or one around it has stopped; None
+        while it goes on.
+        """
+        run = self._stopped_run
+        return None if run.stopped is None else stopped(run.stopped, run.stopped_by)
 
     @property
     def over(self) -> bool:

@@ -18,19 +18,6 @@ class Deadline:
     event loop.
     """
 
-    __slots__ = (
-        "_clock",
-        "_end",
-        "_followers",
-        "_outer",
-        "_since",
-        "_waiting",
-        "by",
-        "due",
-        "note",
-        "process_seconds",
-    )
-
     def __init__(
         self,
         seconds: float = math.inf,

@@ -21,7 +21,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby, islice
@@ -32,7 +32,6 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import (
     NotAsked,
     RunControl,
-    RunStopped,
     StopMark,
     current_deadline,
     current_run,
@@ -46,7 +45,6 @@ from rm_gallery.core.score import (
     Score,
     failed,
     score_of_error,
-    stopped,
 )
 from rm_gallery.core.utils.errors import Cause, ConfigError, DeadlineExceeded
 
@@ -76,6 +74,8 @@ CHEAP_SECONDS = 2e-4
 """Below this a job holds the interpreter lock all the time it runs: more threads only take turns.
 """
 LaneName = Literal["loop", "threads"]
+Results = list[tuple[int, Any]]
+"""What came of units, each by its index."""
 Plan = Generator[list[Any], list[Score[Any]], Any]
 """Yields jobs, is sent their scores in the same order, and returns the result. One that yields
 nothing has its result already. Its first part runs where it is drawn, the rest (merging, writing the
@@ -111,15 +111,14 @@ class Work:
     execute: Callable[[Any], Any]
     """Job to a score, or to the value of one. What it returns is awaited if it can be."""
     control: RunControl
-    deliver: Callable[[list[tuple[int, Any]]], None]
-    """Takes (index, result) pairs."""
-    fail: Callable[[BaseException], None]
+    deliver: Callable[[Results], None]
+    fail: library_loop.Fail
     """Takes the error that ends the work; the first one counts."""
     deadline: float | None = None
     """Seconds a unit may take from the start of its first job."""
     outer: Deadline | None = None
     """Of the sample this work is done for."""
-    flush: Callable[[], None] | None = None
+    flush: library_loop.Callback | None = None
     """Called before results are delivered, to make durable what their calls spent."""
     cost: JobCost = field(default_factory=JobCost)
     count: Callable[[list[Score[Any]]], None] | None = None
@@ -134,7 +133,7 @@ class Work:
     ended: bool = False
     """Whether no further job is begun."""
 
-    def hand_over(self, results: list[tuple[int, Any]]) -> None:
+    def hand_over(self, results: Results) -> None:
         """Deliver results, once they are durable."""
         try:
             if self.flush is not None:
@@ -168,21 +167,6 @@ class Work:
 
 class Unit:
     """A plan on its way, and the jobs that it waits for."""
-
-    __slots__ = (
-        "_plan",
-        "begun",
-        "context",
-        "deadline",
-        "index",
-        "is_over",
-        "jobs",
-        "lost",
-        "outcomes",
-        "remaining",
-        "result",
-        "work",
-    )
 
     def __init__(
         self, work: Work, index: int, plan: Plan, context: contextvars.Context | None = None
@@ -222,11 +206,9 @@ class Unit:
         """Score of a job that is not begun, since its run has stopped or the time of its sample is
         over; None where it goes on.
         """
-        control = self.work.control
-        why = control.stopped if control.parent is None else control.why_stopped
-        if why is not None:
+        if (outcome := self.work.control.not_begun) is not None:
             note_stop(outer)
-            return stopped(why, control.who_stopped)
+            return outcome
         is_over = self.deadline is not None and self.deadline.left <= 0
         return self.work.late(self.deadline) if is_over else None
 
@@ -244,8 +226,8 @@ class Unit:
         if not mark.call_stopped or outcome.code in NOT_BEGUN:
             return outcome
         control = self.work.control
-        if (why := control.why_stopped) is not None:
-            return stopped(why, control.who_stopped)
+        if (not_begun := control.not_begun) is not None:
+            return not_begun
         return _not_asked(outcome) if control.offline else outcome
 
     def go_on(self) -> Any:
@@ -286,18 +268,18 @@ def _not_asked(outcome: Score[Any]) -> Score[Any]:
 
 
 class Mailbox:
-    """Where a lane leaves results for whoever waits for them: a thread, or a coroutine of any event
-    loop.
+    """Where a lane leaves results for the one who waits for them: a thread, or a coroutine of any
+    event loop.
     """
 
     def __init__(self) -> None:
         self._ready = threading.Condition(threading.Lock())
-        self._results: list[tuple[int, Any]] = []
+        self._results: Results = []
         self._error: BaseException | None = None
         self._news = False
         self._waiter: asyncio.Future[None] | None = None
 
-    def put(self, results: list[tuple[int, Any]], error: BaseException | None = None) -> None:
+    def put(self, results: Results, error: BaseException | None = None) -> None:
         """Leave results, or an error that is raised to the waiter once, and wake him; also with
         neither.
         """
@@ -313,7 +295,7 @@ class Mailbox:
         """Leave an error."""
         self.put([], error)
 
-    async def take(self, timeout: float | None) -> list[tuple[int, Any]]:
+    async def take(self, timeout: float | None) -> Results:
         """What has come; waits for the first news, or the timeout."""
         with self._ready:
             if self._news:
@@ -327,7 +309,7 @@ class Mailbox:
         with self._ready:
             return self._taken()
 
-    def _taken(self) -> list[tuple[int, Any]]:
+    def _taken(self) -> Results:
         results, self._results = self._results, []
         if not results:
             self.check()
@@ -350,7 +332,6 @@ class Worker:
     job: tuple[Unit, int] | None = None
     since: float = 0.0
     """When it took that job."""
-    abandoned: bool = False
     task: Any = None
     """Of a thread, what it waits for where a plain function returned something awaitable."""
     cut_at: float | None = None
@@ -366,8 +347,8 @@ class Lane:
     def __init__(self, max_workers: int, flush_after: float = FLUSH_SECONDS) -> None:
         self._max_workers, self._flush_after = max_workers, flush_after
         self._loop = library_loop.get_loop()
-        self._lock: AbstractContextManager[Any] = nullcontext()
-        """Held where jobs are taken, put back and counted, if that is done on several threads."""
+        self._lock = threading.RLock()
+        """Held where jobs are taken, put back and counted."""
         self._pending: deque[Unit] = deque()
         """Units with jobs that are not taken yet."""
         self._finished: list[tuple[Work, tuple[int, Any]]] = []
@@ -384,13 +365,10 @@ class Lane:
         if not units:
             return
         library_loop.wake_at_end(units[0].work, units[0].work.fail)
-        if library_loop.on_loop():
+        if library_loop.on_loop() or not self.is_alive:
             self._add_units(units)
-        elif self.is_alive:
-            context = contextvars.copy_context()
-            library_loop.post(self._loop, lambda: context.run(self._add_units, units))
         else:
-            loop_closed(units[0].work)
+            self._loop.call_soon_threadsafe(self._add_units, units)
 
     def cancel(self, grace: float) -> None:
         """Drop waiting jobs and leave or cut those in flight after `grace` seconds."""
@@ -420,7 +398,7 @@ class Lane:
 
     def _add_units(self, units: list[Unit]) -> None:
         if not self.is_alive:
-            loop_closed(units[0].work)
+            library_loop.cut_off(units[0].work.end)
             return
         known = [unit for unit in units if not unit.remaining]  # before others can be worked off
         with self._lock:
@@ -474,12 +452,6 @@ class Lane:
             finished, self._finished = self._finished, []
         for work, group in groupby(finished, key=itemgetter(0)):
             work.hand_over([result for _, result in group])
-
-
-def loop_closed(work: Work) -> None:
-    """The loop closed under the run: tell whoever waits, unless the whole interpreter goes."""
-    if not library_loop.is_exiting():
-        work.end(RunStopped("The run was cut off: the library's event loop was shut down."))
 
 
 class LaneClock:
@@ -549,6 +521,8 @@ class WorkerLane(Lane):
 
     due = math.inf
     """When the clock looks next; the clock writes it."""
+    _is_cut = False
+    """Whether what was in flight is cancelled."""
 
     def __init__(
         self, max_workers: int, flush_after: float = FLUSH_SECONDS, *, eager: bool = True
@@ -556,7 +530,6 @@ class WorkerLane(Lane):
         super().__init__(max_workers, flush_after)
         self._eager = eager
         """Whether jobs of unknown cost get all threads at once."""
-        self._lock = threading.RLock()
         self._workers: set[Worker] = set()
         self._outer = stop_mark.get()
         """Of the job around the run, which hears what its jobs' marks do."""
@@ -605,7 +578,7 @@ class WorkerLane(Lane):
     def _next(self, worker: Worker) -> tuple[Unit, int] | None:
         """The next job; None where the worker has to end."""
         with self._lock:
-            while self._pending and not worker.abandoned:
+            while self._pending and worker in self._workers:
                 if len(self._workers) > 1 and len(self._workers) > self._wanted():
                     break
                 unit = self._pending[0]
@@ -642,16 +615,54 @@ class WorkerLane(Lane):
     def _leave(self, worker: Worker) -> bool:
         """Let the worker be done with its job; False where that was given up meanwhile."""
         with self._lock:
-            if worker.job is not None and not worker.abandoned:
-                worker.job[0].work.control.in_flight -= 1
+            if worker.job is None:
+                return False
+            worker.job[0].work.control.in_flight -= 1
             worker.job = None
-            return not worker.abandoned
+            return True
+
+    async def _do(self, worker: Worker, unit: Unit, i: int) -> None:
+        """Do a job in the current context and note what came of it, if it was not given up
+        meanwhile.
+        """
+        begun = self._begin(worker, unit, i)
+        if isinstance(begun, StopMark):
+            outcome = await self._outcome(worker, unit, i)
+            self._took(unit, worker)
+            if not self._leave(worker):
+                return
+            begun = unit.outcome_given_calls(begun, outcome)
+        self._record(unit, i, begun)
+
+    def _took(self, unit: Unit, worker: Worker) -> None:
+        """Learn what a job took."""
+
+    async def _outcome(self, worker: Worker, unit: Unit, i: int) -> Score[Any]:
+        """What a job comes to, whatever its code does."""
+        try:
+            value = unit.work.execute(unit.jobs[i])
+            if awaitable(value):
+                value = await self._awaited(worker, value)
+            if worker.cut_at is None and not unit.caller_is_gone:
+                return value if isinstance(value, Score) else Score(value)
+        except (asyncio.CancelledError, GeneratorExit) as error:
+            if self._is_cut or not self.is_alive:
+                raise
+            if worker.cut_at is None:
+                return failed("error", f"{type(error).__name__} raised by the reward.", "rule")
+        except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
+            if worker.cut_at is None or isinstance(error, DeadlineExceeded):
+                return unit.work.score_of(error)
+        return unit.work.late(unit.deadline)
+
+    async def _awaited(self, worker: Worker, value: Any) -> Any:
+        """What a job returned to be awaited."""
+        raise NotImplementedError
 
     def _abandon(self, worker: Worker) -> None:
         """Leave a worker behind with its job."""
         with self._lock:
             self._leave(worker)
-            worker.abandoned = True
             self._workers.discard(worker)
 
     def _look_at(self, due: float) -> None:
@@ -680,7 +691,7 @@ class WorkerLane(Lane):
             if self._workers or self._pending:
                 self._look_at(due)
 
-    def _aside(self, function: Callable[[], None]) -> None:
+    def _aside(self, function: library_loop.Callback) -> None:
         """Call what may take its time, since plans have code of their own; not on the clock's
         thread.
         """
@@ -702,12 +713,10 @@ class LoopLane(WorkerLane):
     """
 
     left_behind = "; its task ignored that and was left"
-    _is_cut = False
     _asked: float | None = None
-    """Since when the loop is to look."""
-    _stood = 0.0
-    """Seconds for which it did not, though the clock was on time."""
+    """Since when the loop is to look, and the clock was on time."""
     _seen = 0.0
+    """When the clock came last."""
 
     async def _drain(self, grace: float) -> None:
         self._pending.clear()
@@ -734,16 +743,16 @@ class LoopLane(WorkerLane):
         if self._asked is None:
             self._asked = now
             with suppress(RuntimeError):  # the loop is closed
-                library_loop.post(self._loop, partial(self._context.run, self._look_on_loop))
-        elif late < BEAT_SECONDS / 4:  # else the machine is busy, and the loop waits for it as well
-            self._stood += now - self._seen
+                self._loop.call_soon_threadsafe(self._look_on_loop, context=self._context)
+        elif late >= BEAT_SECONDS / 4:  # the machine is busy, and the loop waits for it as well
+            self._asked = now
         self._seen = now
 
     def _look_on_loop(self) -> None:
         """Look, and say so where the loop stood still meanwhile."""
-        if self._asked is not None and self._stood >= BEAT_SECONDS:
+        if self._asked is not None and self._seen - self._asked >= BEAT_SECONDS:
             library_loop.stood_still(time.monotonic() - self._asked)
-        self._asked, self._stood = None, 0.0
+        self._asked = None
         self._look()
 
     def _look_at(self, due: float) -> None:
@@ -760,47 +769,23 @@ class LoopLane(WorkerLane):
         work: Work | None = None
         try:
             while (job := self._next(worker)) is not None:
-                unit, i = job
-                work = unit.work
-                begun = self._begin(worker, unit, i)
-                if isinstance(begun, Score):
-                    self._record(unit, i, begun)
-                    continue
-                outcome = await self._awaited(worker, unit, i)
-                if not self._leave(worker):
-                    return
-                self._record(unit, i, unit.outcome_given_calls(begun, outcome))
+                work = job[0].work
+                await self._do(worker, *job)
         except asyncio.CancelledError:
             if work is not None and not self.is_alive:
-                loop_closed(work)
+                library_loop.cut_off(work.end)
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
             if work is not None:
                 work.end(error)
         finally:
-            self._leave(worker)
-            self._workers.discard(worker)
+            self._abandon(worker)
 
-    async def _awaited(self, worker: Worker, unit: Unit, i: int) -> Score[Any]:
+    async def _awaited(self, worker: Worker, value: Any) -> Any:
         try:
-            value = unit.work.execute(unit.jobs[i])
-            if awaitable(value):
-                value = await value
-            if worker.cut_at is None and not unit.caller_is_gone:
-                return _score_of(value)
-        except asyncio.CancelledError:
-            if self._is_cut or not self.is_alive:
-                raise
-            if worker.cut_at is None:
-                return failed("error", "CancelledError raised by the reward.", "rule")
-        except GeneratorExit:  # the loop is gone
-            raise
-        except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
-            if worker.cut_at is None or isinstance(error, DeadlineExceeded):
-                return unit.work.score_of(error)
+            return await value
         finally:
             if worker.cut_at is not None and sys.version_info >= (3, 11):
                 worker.task.uncancel()
-        return unit.work.late(unit.deadline)
 
 
 class ThreadLane(WorkerLane):
@@ -846,7 +831,7 @@ class ThreadLane(WorkerLane):
             self._aside(self._flush)
         self._look()
 
-    def _aside(self, function: Callable[[], None]) -> None:
+    def _aside(self, function: library_loop.Callback) -> None:
         try:
             library_loop.start_thread(function)
         except RuntimeError:  # there are no more
@@ -884,50 +869,28 @@ class ThreadLane(WorkerLane):
     def _serve(self, worker: Worker) -> None:
         """What a thread does: one job after another, as long as it is wanted."""
         while (job := self._next(worker)) is not None:
-            unit, i = job
-            run = None if unit.context is None else unit.context.copy().run
-            outcome = run(self._called, worker, unit, i) if run else self._called(worker, unit, i)
-            if outcome is None:
-                return
-            self._record(unit, i, outcome)
+            going, context = self._do(worker, *job), job[0].context
+            if context is None:
+                library_loop.drive(going)
+            else:
+                context.copy().run(library_loop.drive, going)
         if self._finished:  # nothing comes that would bring it along
             self._flush()
 
-    def _called(self, worker: Worker, unit: Unit, i: int) -> Score[Any] | None:
-        """The score of a job that is done here and now; None where it was given up meanwhile."""
-        mark = self._begin(worker, unit, i)
-        if not isinstance(mark, StopMark):
-            return mark
-        outcome = self._score(worker, unit, i)
+    def _took(self, unit: Unit, worker: Worker) -> None:
         unit.work.cost.learn(time.monotonic() - worker.since)
-        if not self._leave(worker):
-            return None
-        outcome = unit.outcome_given_calls(mark, outcome)
-        return unit.work.late(unit.deadline) if outcome.ok and unit.caller_is_gone else outcome
 
-    def _score(self, worker: Worker, unit: Unit, i: int) -> Score[Any]:
+    async def _awaited(self, worker: Worker, value: Any) -> Any:
+        """What a plain function returned to be awaited runs on the library loop, as any coroutine."""
+        worker.task = library_loop.submit(_result_of(value))
         try:
-            value = unit.work.execute(unit.jobs[i])
-            if awaitable(value):  # it runs on the library loop as any coroutine
-                worker.task = library_loop.submit(_result_of(value))
-                value = worker.task.result()
-            if worker.cut_at is None:
-                return _score_of(value)
-        except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
-            if worker.cut_at is None or isinstance(error, DeadlineExceeded):
-                return unit.work.score_of(error)
+            return worker.task.result()
         finally:
             worker.task = None
-        return unit.work.late(unit.deadline)
 
 
 async def _result_of(value: Any) -> Any:
     return await value
-
-
-def _score_of(value: Any) -> Score[Any]:
-    """What a job gave: a score, or the value of one."""
-    return value if isinstance(value, Score) else Score(value)
 
 
 plain_types: set[type] = set()

@@ -577,7 +577,7 @@ class RunFolder(RunStore):
             budget = options.budget or Budget()
             budget.attach(self.ledger)
             options = replace(options, budget=budget)
-        control.replies = self.replies
+        control.replies, control.restoring = self.replies, lambda: self.restoring
         if options.trace:
             control.trace = self.note_judgement
         return options
@@ -629,7 +629,7 @@ class RunFolder(RunStore):
     def close(self, control: RunControl) -> None:
         """Write what is noted and the summary, and release the folder."""
         self._seen = FirstKeys()  # what is reported afterwards needs the room
-        control.replies = None
+        control.replies = control.restoring = None
         if control.trace == self.note_judgement:
             control.trace = None
         # at the exit of the process a daemon thread may have died with one of the locks

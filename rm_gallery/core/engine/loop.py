@@ -25,6 +25,11 @@ from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError, log
 
 T = TypeVar("T")
 P = ParamSpec("P")
+Callback = Callable[[], None]
+Closer = Callable[[], Awaitable[None]]
+Fail = Callable[[BaseException], None]
+"""Takes the error of what will not come."""
+Asked = Coroutine[Any, Any, T]
 CANCEL_SECONDS = 1.0
 """How long a task that will not be cancelled may hold up the closing of everything else."""
 IDLE_SECONDS = 2.0
@@ -61,12 +66,17 @@ class _Here(threading.local):
 _here = _Here()
 _exiting = False
 _still_said = -SAY_SECONDS
-_closers: list[Callable[[], Awaitable[None]]] = []
-_resets: list[Callable[[], None]] = []
+_closers: list[Closer] = []
+_resets: list[Callback] = []
 _inherited: list[asyncio.AbstractEventLoop] = []
-_waiting: dict[
-    object, tuple[asyncio.AbstractEventLoop | None, Callable[[BaseException], None]]
-] = {}
+_waiting: dict[object, tuple[asyncio.AbstractEventLoop | None, Fail]] = {}
+
+
+def _turning() -> asyncio.AbstractEventLoop | None:
+    """The library loop, while it can be used."""
+    if _loop is None or _thread is None or not _thread.is_alive() or _loop.is_closed():
+        return None
+    return _loop
 
 
 def get_loop() -> asyncio.AbstractEventLoop:
@@ -74,27 +84,20 @@ def get_loop() -> asyncio.AbstractEventLoop:
     interpreter exits.
     """
     global _loop, _thread
-    loop, thread = _loop, _thread
-    if (
-        loop is not None
-        and thread is not None
-        and thread.is_alive()
-        and not loop.is_closed()
-        and not _exiting
-    ):
+    if not _exiting and (loop := _turning()) is not None:
         return loop
     with _lock:
         if _exiting:
             raise RuntimeError("The interpreter is exiting: nothing can be evaluated any more.")
-        if _loop is None or _thread is None or not _thread.is_alive() or _loop.is_closed():
+        if (loop := _turning()) is None:
             ready = threading.Event()
-            _loop = asyncio.new_event_loop()
+            loop = _loop = asyncio.new_event_loop()
             _thread = threading.Thread(
-                target=_run_loop, args=(_loop, ready), name="rm-gallery-loop", daemon=True
+                target=_run_loop, args=(loop, ready), name="rm-gallery-loop", daemon=True
             )
             _thread.start()
             ready.wait()
-        return _loop
+        return loop
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
@@ -120,18 +123,20 @@ def _run_loop(loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
 
 
 def _wake_all(loop: asyncio.AbstractEventLoop) -> None:
-    """Tell whoever waits for something of this loop that it will not come, unless the whole
-    interpreter goes.
-    """
-    if _exiting:
-        return
+    """Tell whoever waits for something of this loop that it will not come."""
     for key, (its_loop, fail) in list(_waiting.items()):
         if its_loop is loop:
             _waiting.pop(key, None)
-            fail(RunStopped("The run was cut off: the library's event loop was shut down."))
+            cut_off(fail)
 
 
-def wake_at_end(key: object, fail: Callable[[BaseException], None]) -> None:
+def cut_off(fail: Fail) -> None:
+    """Tell one who waits that the loop is gone, unless the whole interpreter goes."""
+    if not _exiting:
+        fail(RunStopped("The run was cut off: the library's event loop was shut down."))
+
+
+def wake_at_end(key: object, fail: Fail) -> None:
     """Have `fail(error)` called when the loop ends before `no_longer_waiting(key)`."""
     _waiting[key] = (_loop, fail)
 
@@ -182,22 +187,17 @@ def stood_still(seconds: float) -> None:
         )
 
 
-def post(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    """Have `callback` called soon on an event loop, from any thread; RuntimeError when that loop is
-    closed.
-    """
-    loop.call_soon_threadsafe(callback)
-
-
 def wake(waiter: asyncio.Future[None]) -> None:
     """End a wait on whatever event loop it is, from any thread; nothing where that loop is closed,
     for nobody waits then.
     """
     with suppress(RuntimeError):
-        post(waiter.get_loop(), lambda: None if waiter.done() else waiter.set_result(None))
+        waiter.get_loop().call_soon_threadsafe(
+            lambda: None if waiter.done() else waiter.set_result(None)
+        )
 
 
-def submit(coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+def submit(coroutine: Asked[T]) -> concurrent.futures.Future[T]:
     """Start a coroutine on the library loop; it inherits the caller's context variables."""
     try:
         loop = get_loop()
@@ -215,9 +215,7 @@ def submit(coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
     return future
 
 
-def run(
-    coroutine: Coroutine[Any, Any, T], door: str = "A blocking call", twin: str = "its async twin"
-) -> T:
+def run(coroutine: Asked[T], door: str = "A blocking call", twin: str = "its async twin") -> T:
     """Run a coroutine on the library loop and wait for it; from the loop itself it is an error,
     never a deadlock.
     """
@@ -235,7 +233,7 @@ def run(
 
 
 def blocking(
-    twin: Callable[P, Coroutine[Any, Any, T]], door: str = "", *, drives: bool = False
+    twin: Callable[P, Asked[T]], door: str = "", *, drives: bool = False
 ) -> Callable[P, T]:
     """The blocking twin of an async method, also of one that a subclass puts in its place; with and
     without a running event loop. It is called `door`, else as the method without its first `a`.
@@ -261,7 +259,7 @@ def is_driven() -> bool:
     return _here.driven_in is asyncio._get_running_loop()
 
 
-def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+def drive(coroutine: Asked[T]) -> T:
     """Run a coroutine that blocks where it would wait (`is_driven`) on the caller's thread, with
     and without a running event loop: so each blocking door is its async twin. Rows are drawn where
     the caller is, and Ctrl-C comes to whoever waits.
@@ -296,7 +294,7 @@ def driven(results: AsyncGenerator[T, None]) -> Generator[T, None, None]:
         drive(results.aclose())
 
 
-async def bridge(coroutine: Coroutine[Any, Any, T]) -> T:
+async def bridge(coroutine: Asked[T]) -> T:
     """Await, from any event loop, a coroutine that runs on the library loop; cancelling the waiter
     cancels it.
     """
@@ -305,13 +303,13 @@ async def bridge(coroutine: Coroutine[Any, Any, T]) -> T:
     return await asyncio.wrap_future(submit(coroutine))
 
 
-def at_close(closer: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+def at_close(closer: Closer) -> Closer:
     """Register a coroutine function run on the loop before it closes (sessions, writers)."""
     _closers.append(closer)
     return closer
 
 
-def after_fork(reset: Callable[[], None]) -> Callable[[], None]:
+def after_fork(reset: Callback) -> Callback:
     """Register a function that drops inherited state in a forked child; it must not touch shared
     sockets or locks.
     """
@@ -360,10 +358,10 @@ class DaemonThreads:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._ready = threading.Condition(self._lock)
-        self._queue: deque[Callable[[], None]] = deque()
+        self._queue: deque[Callback] = deque()
         self._idle = 0
 
-    def start(self, function: Callable[[], None]) -> None:
+    def start(self, function: Callback) -> None:
         """Run `function` on an idle thread, or on a new one; RuntimeError when there is none to be
         had.
         """
@@ -399,7 +397,7 @@ class DaemonThreads:
 _threads = DaemonThreads()
 
 
-def start_thread(function: Callable[[], None]) -> None:
+def start_thread(function: Callback) -> None:
     """Run `function` on a shared daemon thread: reused, never joined at exit, abandoned when it
     hangs.
     """

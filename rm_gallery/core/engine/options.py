@@ -139,17 +139,6 @@ _NEEDS = {
 """By option, another one that has to be given as well, and why."""
 
 
-def begin_counters(control: RunControl, options: RunOptions) -> None:
-    """Start the counters of a run anew, by its options."""
-    control.begin(
-        max_workers=options.max_workers,
-        budget=options.budget,
-        cache=options.cache,
-        repeat=options.repeat,
-    )
-    control.probes = options.blame == "probe"
-
-
 def detached_options(options: RunOptions, **changes: Any) -> RunOptions:
     """How something is judged beside a run: in this process, by calls of its own, and keeping
     nothing.

@@ -31,6 +31,7 @@ from rm_gallery.core.engine.worker import brief
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, RMGalleryError
 
 T = TypeVar("T")
+_Calls = deque["_PoolCall"]
 Owner = Deadline | int
 """The deadline of a request, or the number of a run."""
 
@@ -124,7 +125,7 @@ class WorkerPool:
 
     def _reset(self) -> None:
         self._work = threading.Condition()
-        self._queues: dict[Owner, deque[_PoolCall]] = {}
+        self._queues: dict[Owner, _Calls] = {}
         """What waits, by owner, in the order of their turns."""
         self._unsettled: Counter[Owner] = Counter()
         self._busy: dict[_PoolWorker, tuple[Owner, float]] = {}
@@ -242,7 +243,7 @@ class WorkerPool:
     def __exit__(self, *_: object) -> None:
         self.shutdown()
 
-    def take(self, worker: _PoolWorker, back: deque[_PoolCall]) -> deque[_PoolCall]:
+    def take(self, worker: _PoolWorker, back: _Calls) -> _Calls:
         """Wait for the next calls of a worker: about 20 ms of work of the owner whose turn it is, who
         then comes last. Calls of `back`, which it was given and has not begun, go to the front of
         their queue first. Empty when the pool is shut down.
@@ -272,8 +273,8 @@ class WorkerPool:
             sum(other == owner for other, _ in busy), sum(since > hanging for _, since in busy)
         )
 
-    def _chunk_of(self, owner: Owner) -> deque[_PoolCall]:
-        queue, chunk, seconds = self._queues.pop(owner), deque[_PoolCall](), 0.0
+    def _chunk_of(self, owner: Owner) -> _Calls:
+        queue, chunk, seconds = self._queues.pop(owner), _Calls(), 0.0
         # Half of an even share at most, so that the workers end together.
         most = max(1, len(queue) // (2 * self.max_workers))
         while queue and len(chunk) < most:
@@ -348,7 +349,6 @@ class _PoolCall:
     began: float = 0.0
     aborted: int = 0
     """How many processes ended or hung before it could begin."""
-    _running: bool = False
 
     def begin(self) -> bool:
         """Mark the future as running; False when it was cancelled before, so that its answer is
@@ -356,10 +356,10 @@ class _PoolCall:
         """
         if not self.began:
             self.began = time.monotonic()
-            self._running = self.future.set_running_or_notify_cancel()
+            self.future.set_running_or_notify_cancel()
             with suppress(RuntimeError):  # the loop is gone, and its clocks with it
                 self.on_begin()
-        return self._running
+        return self.future.running()
 
     def finish(self, payload: bytes | None, memory_cap: int | None) -> None:
         """Give the answer of a worker to the future."""
@@ -520,13 +520,13 @@ class _PoolWorker(threading.Thread):
 
     def run(self) -> None:
         """Serve chunks until the pool is shut down."""
-        calls: deque[_PoolCall] = deque()
+        calls: _Calls = deque()
         while calls := self._pool.take(self, calls):
             self._serve(calls)
             self.current = self.cut = None
         self._end_process()
 
-    def _serve(self, calls: deque[_PoolCall]) -> None:
+    def _serve(self, calls: _Calls) -> None:
         """Run a chunk; what stays in it had not begun when the process ended."""
         started = leave = False
         try:
@@ -578,7 +578,7 @@ class _PoolWorker(threading.Thread):
             self._pool.settling(call)
             call.end(problem)
 
-    def _ready(self, calls: deque[_PoolCall]) -> _Process:
+    def _ready(self, calls: _Calls) -> _Process:
         """Have the process load what a chunk needs."""
         began = time.monotonic()
         fresh = self.process is None

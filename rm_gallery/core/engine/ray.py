@@ -31,17 +31,16 @@ from rm_gallery.core.engine.context import Claims, RunControl
 from rm_gallery.core.engine.engine import (
     RELAXED_GC,
     Lane,
-    LoopLane,
     Plan,
-    ThreadLane,
     Unit,
     Work,
+    lane_named,
 )
 from rm_gallery.core.engine.folder import AskedNotes
-from rm_gallery.core.engine.options import RunOptions, begin_counters, detached_options
+from rm_gallery.core.engine.options import RunOptions, detached_options
 from rm_gallery.core.model.budget import Budget, Reservation, Usage
 from rm_gallery.core.model.limits import FailFast
-from rm_gallery.core.score import Score, failed, score_of_error, stopped
+from rm_gallery.core.score import Score, failed, score_of_error
 from rm_gallery.core.utils.errors import (
     ConfigError,
     DataError,
@@ -197,15 +196,6 @@ class _Actor:
         self.control.stop(reason, halt=halt, by=by)
 
 
-def in_flight_each(max_workers: int, actors: int) -> int:
-    """Jobs that one of so many actors has in flight at most: together no fewer than were asked for.
-
-    >>> in_flight_each(8, 3)
-    3
-    """
-    return -(-max_workers // actors)
-
-
 class RayLane(Lane):
     """Runs units on actors of one processor each, spread over the nodes of a cluster. What a lost
     one had goes to the others.
@@ -224,8 +214,8 @@ class RayLane(Lane):
         self._ray = connected(plan.options.address, "engine='ray'")
         cores = int(self._ray.cluster_resources().get("CPU", 1))
         count = plan.options.processes or max(1, cores)
-        self._each = in_flight_each(max_workers, count)
-        """Jobs that one actor has in flight at most."""
+        self._each = -(-max_workers // count)
+        """Jobs that one actor has in flight at most: together no fewer than were asked for."""
         self._setup = self._packed_setup()
         self._remote = self._ray.remote(JudgeActor).options(
             num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
@@ -235,8 +225,8 @@ class RayLane(Lane):
         self._actors: dict[_Actor, asyncio.Task[None]] = {}
         """By actor that there is, what takes its letters."""
         self._log = cache(logger.log)  # each actor says it, and one is enough
-        self._starts, self._over = 0, False
-        work.control.hold("ray", lambda: lambda: library_loop.post(self._loop, self._close))
+        self._starts = 0
+        work.control.hold("ray", lambda: self._close_soon)
         library_loop.submit(self._watch(count))
 
     def _packed_setup(self) -> bytes:
@@ -281,7 +271,7 @@ class RayLane(Lane):
     async def _watch(self, count: int) -> None:
         for _ in range(count):
             self._start()
-        while not self._over:
+        while self._actors:
             self._start_workers()
             await asyncio.sleep(BEAT_SECONDS)
 
@@ -346,10 +336,8 @@ class RayLane(Lane):
     # -- units -------------------------------------------------------------------------------------
 
     def _start_workers(self) -> None:
-        control = self._work.control
-        while self._pending and control.why_stopped is not None:
-            unit = self._pending.popleft()
-            self._complete_with(unit, stopped(control.why_stopped, control.who_stopped))
+        while self._pending and (outcome := self._work.control.not_begun) is not None:
+            self._complete_with(self._pending.popleft(), outcome)
         for actor in sorted(self._actors, key=lambda actor: len(actor.units)):
             self._give(actor)
 
@@ -411,9 +399,11 @@ class RayLane(Lane):
         self._close()
         self._flush()
 
+    def _close_soon(self) -> None:
+        self._loop.call_soon_threadsafe(self._close)
+
     def _close(self) -> None:
         """Let the actors go: nobody waits for what they are at."""
-        self._over = True
         self._pending.clear()
         actors, self._actors = self._actors, {}
 
@@ -564,16 +554,22 @@ class JudgeActor:
             replies=_RepliesThere(partial(say, "reply")) if replies else None,
             trace=partial(say, "trace") if trace else None,
             quiet=True,
+            probes=options.blame == "probe",
             **settings,
         )
         batch = cls(**keywords, options=replace(options, control=control))
         self._asked = _AskedHere() if asked else None
         _, execute, options = batch._run_plan((), self._asked, batch.options)
-        begin_counters(control, replace(options, budget=self._budget))
+        control.begin(
+            max_workers=options.max_workers,
+            budget=self._budget,
+            cache=options.cache,
+            repeat=options.repeat,
+        )
         self._work = Work(execute, control, self._deliver, self._fail, options.deadline)
         # what only computes gains nothing by taking turns
         workers = options.max_workers if batch._inline() is None else 1
-        self._lane = LoopLane(workers) if batch.lane == "loop" else ThreadLane(workers, eager=False)
+        self._lane = lane_named(batch.lane, workers, eager=False)
         self._control = control
 
     async def take(self) -> list[Message]:
@@ -602,7 +598,7 @@ class JudgeActor:
 
     def hear(self, messages: list[Message]) -> None:
         """Take what the process that began the run says."""
-        library_loop.post(self._loop, lambda: self._hear(messages))
+        self._loop.call_soon_threadsafe(self._hear, messages)
 
     def _hear(self, messages: list[Message]) -> None:
         units = []

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import weakref
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
 from typing import Any
 
 from rm_gallery.core.engine import loop as library_loop
@@ -15,6 +12,7 @@ from rm_gallery.core.engine.context import RunControl, current_deadline, current
 from rm_gallery.core.engine.engine import (
     JobCost,
     LaneName,
+    Mailbox,
     Plan,
     ThreadLane,
     Unit,
@@ -55,27 +53,20 @@ async def run_single(
     """One unit as a part of the run this is called in, or of none; for callers who come with one at
     a time. Who leaves early gives up what is not done. What jobs of its `kind` take is learnt.
     """
-    done: Future[Any] = Future()
-
-    def deliver(results: list[tuple[int, Any]]) -> None:
-        with suppress(InvalidStateError):  # nobody waits any more
-            done.set_result(results[0][1])
-
-    def fail(error: BaseException) -> None:
-        with suppress(InvalidStateError):
-            done.set_exception(error)
-
+    box = Mailbox()
     control, outer = current_run.get() or RunControl(fail_fast=None), current_deadline.get()
     cost = _costs.setdefault(kind, JobCost())
-    work = Work(execute, control, deliver, fail, deadline, outer, cost=cost)
+    work = Work(execute, control, box.put, box.fail, deadline, outer, cost=cost)
     # a thread that waits for a thread must not wait for its own
-    driven, threads = library_loop.is_driven(), lane == "threads"
-    shared = threads and not driven
+    threads = lane == "threads"
+    shared = threads and not library_loop.is_driven()
     unit = Unit(work, 0, plan, contextvars.copy_context() if threads else None)
     own = _shared_lane() if shared else lane_named(lane, max_workers, 0.0)
     try:
         own.feed([unit])
-        return done.result() if driven else await asyncio.wrap_future(done)
+        [(_, result)] = await box.take(None)
+        box.check()  # of a job whose error ends the work there is a result as well
+        return result
     except BaseException:
         work.ended = True
         if not shared:
