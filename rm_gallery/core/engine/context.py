@@ -262,7 +262,7 @@ class Claims:
     wait for each other.
     """
 
-    run: RunControl | None
+    run: RunControl
     model: str
     expected: int
     most: int | None
@@ -274,9 +274,7 @@ class Claims:
         """Claim the call, inside `waiting()` where it has to wait; BudgetExceeded stops the run whose
         budget it is.
         """
-        if (run := self.run) is None:
-            return
-        asked = self.model, self.expected, self.most
+        run, asked = self.run, (self.model, self.expected, self.most)
         for budget in run.budgets():
             try:
                 if (claim := budget.try_reserve(*asked)) is None:

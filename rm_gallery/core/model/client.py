@@ -370,7 +370,8 @@ class Call(Visit):
         if run.batch is not None and not channel_trial.get():
             return await self._in_batch(run.batch)
         claims, self.rated = Claims(run, llm.model, self.expected, self.most), 0
-        limited = run.limited
+        budgets = run.budgets()
+        limited = any(budget.limited for budget in budgets)
         try:
             if limited:  # whoever waits for the budget takes no slot from other runs
                 await claims.reserve(self.waiting)
@@ -379,7 +380,7 @@ class Call(Visit):
             if self.rates != (None, None):
                 await self._take_rate()
             run.check_halted()
-            if not limited:
+            if budgets and not limited:
                 # not before: what still waits must not stand in spend.log when the process is killed
                 await claims.reserve()
             self.note_sent()

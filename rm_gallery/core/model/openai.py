@@ -342,6 +342,13 @@ _SCHEMES = ("bearer ", "basic ", "token ", "apikey ")
 Fields = tuple[tuple[str, str], ...]
 
 
+_NO_KEY = (
+    "No API key for model '{model}': set OPENAI_API_KEY, or pass api_key=…; for a server of your own "
+    "set OPENAI_BASE_URL or pass base_url=… (--base-url)."
+)
+_BROKEN_KEY = "The API key holds a line break; set OPENAI_API_KEY to the key alone."
+
+
 class Access(NamedTuple):
     """What the settings of an endpoint come to."""
 
@@ -350,6 +357,8 @@ class Access(NamedTuple):
     account: str
     headers: Headers
     """Of every request, the key's among them."""
+    fault: str
+    """Why no call can be made, with the place of the model's name; empty where one can."""
     secrets: tuple[tuple[bytes, bool], ...]
     """Text, and whether it is masked in replies too."""
 
@@ -382,11 +391,14 @@ def _access(
             else:
                 shown[part] += [[name if part else name.lower(), value]]
         shown[part].sort()
-    sent = {"Content-Type": "application/json", **dict(headers)}
+    sent, fault = {"Content-Type": "application/json", **dict(headers)}, ""
     if key:
         of_azure = ".azure." in url or "api-version" in dict(query)
         name, said = ("api-key", key) if of_azure else ("Authorization", f"Bearer {key}")
         sent.setdefault(name, said)
+        fault = _BROKEN_KEY if "\n" in key or "\r" in key else ""
+    elif url == DEFAULT_URL and "Authorization" not in sent:
+        fault = _NO_KEY
     # long enough not to be a word by chance
     texts = [text for text in texts if len(text) >= 6 and f"{text.lower()} " not in _SCHEMES]
     secrets = dict.fromkeys(form for text in texts for form in _forms_of_secret(text))
@@ -395,6 +407,7 @@ def _access(
         f"{url} {orjson.dumps(shown).decode()}" if any(shown) else url,
         _digest(key or "", *secrets),
         sent,
+        fault,
         # in a reply a placeholder such as "secret" is a word like any other
         tuple((text.encode(), len(text) >= 12 or not text.isalpha()) for text in secrets),
     )
@@ -439,7 +452,7 @@ class OpenaiEndpoint(BaseModelCall):
 
     def check(self) -> None:
         """Raise ConfigError without a key (naming the variable) or with a base URL that is none."""
-        self.headers()
+        self.headers(self._access())
 
     def endpoint_key(self) -> str:
         """The base URL this model calls."""
@@ -520,8 +533,8 @@ class OpenaiEndpoint(BaseModelCall):
             body = orjson.dumps(payload) if isinstance(payload, dict) else payload
         except TypeError as error:
             raise RequestError(f"The request cannot be written as JSON: {error}.") from error
-        access, sent = self._access(), {**self.headers(), **(headers or {})}
-        endpoint = access.endpoint
+        access = self._access()
+        endpoint, sent = access.endpoint, {**self.headers(access), **(headers or {})}
         began = time.perf_counter()
         reply = await transport.exchange(endpoint, path, body, sent, timeout, most)
         taken, method = 1000 * (time.perf_counter() - began), "GET" if body is None else "POST"
@@ -562,18 +575,10 @@ class OpenaiEndpoint(BaseModelCall):
         headers, query = tuple(self.default_headers.items()), tuple(self.default_query.items())
         return _access(url, named, self._key(), headers, query, self.proxy, self.ca_bundle)
 
-    def headers(self) -> Headers:
+    def headers(self, access: Access) -> Headers:
         """Headers of every request; ConfigError where the key is missing, or is none."""
-        key, access = self._key() or "", self._access()
-        if not key and access.endpoint.url == DEFAULT_URL and "Authorization" not in access.headers:
-            raise ConfigError(
-                f"No API key for model '{self.model}': set OPENAI_API_KEY, or pass api_key=…; "
-                "for a server of your own set OPENAI_BASE_URL or pass base_url=… (--base-url)."
-            )
-        if "\n" in key or "\r" in key:
-            raise ConfigError(
-                "The API key holds a line break; set OPENAI_API_KEY to the key alone."
-            )
+        if access.fault:
+            raise ConfigError(access.fault.format(model=self.model))
         return access.headers
 
     @property
