@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
 from types import FunctionType, NoneType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from rm_gallery.core.reward.job import AnyReward, Touches
 from rm_gallery.core.reward.schema import RewardMeta
@@ -98,9 +98,9 @@ def most_calls(reward: AnyReward, sample: DataSample) -> int:
     """The most calls of a model that judging a sample plans, before anything is asked again; 0 for
     a rule.
     """
-    times: int = reward.asked_times
+    times, composed = reward.asked_times, cast(Any, reward)
     if reward.made_of_parts:
-        return times * sum(most_calls(part, sample) for part in reward.parts().values())
+        return times * sum(most_calls(part, sample) for part in composed.parts().values())
     models = max(1, len(models_of(reward))) if asks_a_model(reward) else 0
     return len(reward.kind.jobs(reward, sample)) * times * models
 

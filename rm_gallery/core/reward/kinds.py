@@ -194,7 +194,7 @@ class Stepwise(Kind):
         """Its turns, or the newest one."""
         return output.turns[-1:] if self.newest_only else output.turns
 
-    def whole(self, reward: AnyReward, scores: Sequence[Score[Any]]) -> Score[Any]:
+    def whole(self, reward: Any, scores: Sequence[Score[Any]]) -> Score[Any]:
         """The scores of its steps as one, by `step_score`."""
         total = total_of([score.value for score in scores], reward.step_score)
         missing = [score for score in scores if score.value is None]
@@ -220,7 +220,7 @@ class Turnwise(Stepwise):
 class Comparing(Kind):
     """Outputs beside one another, in a seeded order where a model judges."""
 
-    def order(self, reward: AnyReward, sample: DataSample, n: int, salt: str = "") -> list[int]:
+    def order(self, reward: Any, sample: DataSample, n: int, salt: str = "") -> list[int]:
         """The permutation of `n` candidates a judge sees, from (sample id, seed) alone; the given
         order for rules.
         """
@@ -316,7 +316,7 @@ class Pairwise(Comparing):
     and costs its rivals nothing.
     """
 
-    def jobs(self, reward: AnyReward, sample: DataSample) -> list[Job]:
+    def jobs(self, reward: Any, sample: DataSample) -> list[Job]:
         """One job per pair and order."""
         jobs = []
         for pair in combinations(range(len(sample.output)), 2):
@@ -378,7 +378,7 @@ class Pairwise(Comparing):
 
 
 def _shares(
-    reward: AnyReward,
+    reward: Any,
     n: int,
     kept: list[int],
     margins: dict[tuple[int, int], list[float]],

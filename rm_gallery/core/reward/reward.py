@@ -300,7 +300,7 @@ class BaseReward(Configured, metaclass=RewardMeta):
         """Whether it says itself what a part without a score means, as all of the library does;
         code of one's own may hide one.
         """
-        return not is_users(type(self)._evaluate.__module__)  # type: ignore[attr-defined]  # checked when it is built
+        return not is_users(type(self)._evaluate.__module__)
 
     def kept_parts(self, extras: Mapping[int, Any]) -> Iterator[tuple[BaseReward, list[int]]]:
         """The rewards its scores are made of, at any depth, each with the places of the outputs whose
@@ -425,6 +425,8 @@ class BaseReward(Configured, metaclass=RewardMeta):
 
     # a class taken from the registry is known as a reward alone, and takes settings of its own
     if TYPE_CHECKING:
+        _evaluate: ClassVar[Callable[..., Any]]
+        """Each reward has its own."""
 
         def __init__(self, **settings: Any) -> None: ...
 
