@@ -257,12 +257,11 @@ def worst_of(bounds: Bounds, higher_is_better: bool = True) -> float | None:
 
 
 def missing_policy(given: object, what: str, *words: str, why: str = "") -> Missing:
-    """The policy that was given to `what` as its `on_error`, in today's spelling: one of `words`,
-    or a number.
+    """The policy that was given as `what`, in today's spelling: one of `words`, or a number.
 
     Raises ConfigError, which says `why` where that is known, for anything else.
 
-    >>> missing_policy("propagate", "GraderConfig", "none", "raise")
+    >>> missing_policy("propagate", "GraderConfig: on_error", "none", "raise")
     'none'
     """
     if isinstance(given, str):
@@ -272,7 +271,7 @@ def missing_policy(given: object, what: str, *words: str, why: str = "") -> Miss
     elif isinstance(given, int | float) and not isinstance(given, bool) and _is_finite(given):
         return given
     choices = ", ".join(f'"{word}"' for word in words)
-    raise ConfigError(f"{what}: on_error is {given!r:.80}{why}; give {choices} or a finite number.")
+    raise ConfigError(f"{what} is {given!r:.80}{why}; give {choices} or a finite number.")
 
 
 def finite_score(name: str, given: object) -> float:

@@ -45,7 +45,7 @@ def checked_on_error(on_error: OnError, adapter: str, *, none: bool = True) -> O
     """
     words = ("none", "raise", "mean", "worst")[0 if none else 1 :]
     why = ', and what it reports to has no word for "no score"' if on_error == "none" else ""
-    return missing_policy(on_error, adapter, *words, why=why)
+    return missing_policy(on_error, f"{adapter}: on_error", *words, why=why)
 
 
 def value_of(

@@ -74,7 +74,7 @@ class RewardClient:
     ) -> None:
         """Check the choices; nobody is asked yet."""
         # ranges are the server's to know
-        self.on_error = missing_policy(on_error, "RewardClient", "none", "raise")
+        self.on_error = missing_policy(on_error, "RewardClient: on_error", "none", "raise")
         if type(batch) is not int or batch < 1:
             raise ConfigError(
                 f"batch is {batch!r:.80}; give the number of completions per request, 1 or more."

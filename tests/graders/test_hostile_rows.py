@@ -171,6 +171,8 @@ def test_settings_that_nothing_can_meet_are_refused_before_a_row_is_paid_for() -
         VotingGrader(judge, n=3, least=4).evaluate(response="a")
     with pytest.raises(ConfigError, match="least is 2"):
         Combined({"a": rule}, missing="skip", least=2)
+    with pytest.raises(ConfigError, match=r"Combined: missing is 'mean'"):
+        Combined({"a": rule}, missing="mean")
     with pytest.raises(ConfigError, match="normalize=False"):
         Combined({"a": judge}, how="geometric_mean", normalize=False)
     with pytest.raises(ConfigError, match="weight"):

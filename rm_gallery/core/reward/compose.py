@@ -752,7 +752,9 @@ class Combined(_Weighted):
             raise ConfigError(
                 f"{what}: the weights are {self.weights}; each is 0 or more, and one above 0."
             )
-        object.__setattr__(self, "missing", missing_policy(self.missing, what, "none", "skip"))
+        object.__setattr__(
+            self, "missing", missing_policy(self.missing, f"{what}: missing", "none", "skip")
+        )
         if self.least > len(counted := self._counted()):
             raise ConfigError(f"{what}: least is {self.least}, and {len(counted)} parts count.")
         scale = self._scale()

@@ -1,4 +1,5 @@
 """What a reward judges at a time, and how it sees it."""
+# ruff: noqa: D102 - `BaseReward` says what the members of the protocol are
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class GraderConfig:
             raise ConfigError(
                 f"GraderConfig: repeat is {self.repeat!r}; give a positive whole number."
             )
-        policy = missing_policy(self.on_error, "GraderConfig", "none", "raise")
+        policy = missing_policy(self.on_error, "GraderConfig: on_error", "none", "raise")
         check_inside(
             "GraderConfig: on_error",
             policy,

@@ -60,7 +60,7 @@ class BaseAggregator:
                 f"An aggregator's name is a non-empty string, its column; found {name!r}."
             )
         self.name, self.normalize = name, normalize
-        self.on_error = missing_policy(on_error, name, "none", "skip")
+        self.on_error = missing_policy(on_error, f"{name}: on_error", "none", "skip")
 
     @property
     def __name__(self) -> str:
