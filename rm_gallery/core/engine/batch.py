@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sized
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from operator import itemgetter, length_hint
 from typing import Any, Generic, TypeVar
@@ -293,7 +294,7 @@ class Run(Generic[R]):
         with _until_its_end(control):
             if self._streaming:
                 context = contextvars.copy_context()
-                library_loop.start_thread(lambda: context.run(self._feed_from_source))
+                library_loop.start_thread(partial(context.run, self._feed_from_source))
             try:
                 yield
             except BaseException as error:  # also a closed generator: leave nothing running

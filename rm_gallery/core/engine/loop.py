@@ -74,9 +74,10 @@ _waiting: dict[object, tuple[asyncio.AbstractEventLoop | None, Fail]] = {}
 
 def _turning() -> asyncio.AbstractEventLoop | None:
     """The library loop, while it can be used."""
-    if _loop is None or _thread is None or not _thread.is_alive() or _loop.is_closed():
+    loop, thread = _loop, _thread  # another thread may shut it down meanwhile
+    if loop is None or thread is None or not thread.is_alive() or loop.is_closed():
         return None
-    return _loop
+    return loop
 
 
 def get_loop() -> asyncio.AbstractEventLoop:
@@ -90,20 +91,17 @@ def get_loop() -> asyncio.AbstractEventLoop:
         if _exiting:
             raise RuntimeError("The interpreter is exiting: nothing can be evaluated any more.")
         if (loop := _turning()) is None:
-            ready = threading.Event()
             loop = _loop = asyncio.new_event_loop()
             _thread = threading.Thread(
-                target=_run_loop, args=(loop, ready), name="rm-gallery-loop", daemon=True
+                target=_run_loop, args=(loop,), name="rm-gallery-loop", daemon=True
             )
             _thread.start()
-            ready.wait()
         return loop
 
 
-def _run_loop(loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     _here.serves = True
-    loop.call_soon(ready.set)
     try:
         while True:
             try:
