@@ -207,6 +207,33 @@ def test_who_comes_after_a_task_that_was_left_knows_its_caller() -> None:
     assert made_of(LoopLane(1), stay, plan(1.0), plan(0.0), deadline=0.1) == [["deadline"], ["me"]]
 
 
+@pytest.mark.parametrize("ends", ["deadline", "cancel"])
+def test_what_a_plain_function_left_to_be_awaited_ends_with_its_job(ends: str) -> None:
+    """It ran on the event loop, and asked and paid for what nobody waited for."""
+    begun, cut = threading.Event(), threading.Event()
+
+    async def ask() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60.0)
+        except asyncio.CancelledError:
+            cut.set()
+            raise
+
+    def plainly(job: float) -> Any:
+        return ask() if job else job
+
+    lane = ThreadLane(1)
+    if ends == "deadline":
+        assert made_of(lane, plainly, plan(1.0), plan(0.0), deadline=0.1) == [["deadline"], [0.0]]
+    else:
+        work = Work(plainly, RunControl(), lambda found: None, lambda error: None)
+        lane.feed([Unit(work, 0, plan(1.0))])
+        assert begun.wait(10.0)
+        lane.cancel(0.0)
+    assert cut.wait(10.0)
+
+
 def test_a_single_sample_s_jobs_do_not_see_what_the_one_before_has_set() -> None:
     def enter(name: str) -> str:
         before = caller.get()

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sized
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from operator import itemgetter, length_hint
 from typing import Any, Generic, TypeVar
@@ -37,8 +38,8 @@ from rm_gallery.core.engine.engine import (
     lane_named,
     relaxed_gc,
 )
-from rm_gallery.core.engine.folder import Again, RunFolder, options_again
-from rm_gallery.core.engine.options import BATCH_PROVIDERS, RunOptions
+from rm_gallery.core.engine.folder import Again, RunFolder
+from rm_gallery.core.engine.options import BATCH_PROVIDERS, RunOptions, detached_options
 from rm_gallery.core.engine.progress import Progress
 from rm_gallery.core.engine.ray import RayLane, RayPlan
 from rm_gallery.core.score import Score, is_run_level
@@ -293,7 +294,7 @@ class Run(Generic[R]):
         with _until_its_end(control):
             if self._streaming:
                 context = contextvars.copy_context()
-                library_loop.start_thread(lambda: context.run(self._feed_from_source))
+                library_loop.start_thread(partial(context.run, self._feed_from_source))
             try:
                 yield
             except BaseException as error:  # also a closed generator: leave nothing running
@@ -466,7 +467,11 @@ class Batch(Generic[R]):
             return
         began = time.monotonic()
         items, records = zip(*taken, strict=True)
-        options = options_again(self.options, self._folder.replies)
+        # beside the run, keeping nothing, and from the replies they were judged by instead of a model
+        control = RunControl(quiet=True, offline=True, replies=self._folder.replies)
+        options = detached_options(
+            self.options, control=control, total=None, budget=None, blame="off"
+        )
         again = self._run_plan(items, Again(self._folder, records), options)
         library_loop.drive(Run(*again, label=self.label, lane=self.lane).all())
         check.learn(len(taken), time.monotonic() - began)

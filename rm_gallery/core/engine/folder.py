@@ -43,7 +43,7 @@ from rm_gallery.core.engine.context import (
     current_run,
     snapshot,
 )
-from rm_gallery.core.engine.options import RunOptions, detached_options
+from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.budget import Budget, Ledger
 from rm_gallery.core.model.storage import FILE_NAME, KeptReplies
 from rm_gallery.core.score import NOT_BEGUN, STATUSES
@@ -821,11 +821,3 @@ def _show_scores(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(_show_scores, value))
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def options_again(options: RunOptions, replies: KeptReplies) -> RunOptions:
-    """How finished samples are judged once more: beside the run, keeping nothing, and from the
-    replies they were judged by instead of a model.
-    """
-    control = RunControl(quiet=True, offline=True, replies=replies)
-    return detached_options(options, control=control, total=None, budget=None, blame="off")

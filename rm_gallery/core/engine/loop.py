@@ -15,10 +15,10 @@ import os
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
 from functools import wraps
+from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
 from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError, logger
@@ -74,9 +74,10 @@ _waiting: dict[object, tuple[asyncio.AbstractEventLoop | None, Fail]] = {}
 
 def _turning() -> asyncio.AbstractEventLoop | None:
     """The library loop, while it can be used."""
-    if _loop is None or _thread is None or not _thread.is_alive() or _loop.is_closed():
+    loop, thread = _loop, _thread  # another thread may shut it down meanwhile
+    if loop is None or thread is None or not thread.is_alive() or loop.is_closed():
         return None
-    return _loop
+    return loop
 
 
 def get_loop() -> asyncio.AbstractEventLoop:
@@ -90,20 +91,17 @@ def get_loop() -> asyncio.AbstractEventLoop:
         if _exiting:
             raise RuntimeError("The interpreter is exiting: nothing can be evaluated any more.")
         if (loop := _turning()) is None:
-            ready = threading.Event()
             loop = _loop = asyncio.new_event_loop()
             _thread = threading.Thread(
-                target=_run_loop, args=(loop, ready), name="rm-gallery-loop", daemon=True
+                target=_run_loop, args=(loop,), name="rm-gallery-loop", daemon=True
             )
             _thread.start()
-            ready.wait()
         return loop
 
 
-def _run_loop(loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     _here.serves = True
-    loop.call_soon(ready.set)
     try:
         while True:
             try:
@@ -357,41 +355,39 @@ class DaemonThreads:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._ready = threading.Condition(self._lock)
-        self._queue: deque[Callback] = deque()
+        self._queue: SimpleQueue[Callback] = SimpleQueue()
         self._idle = 0
+        """Threads that wait, and have nothing queued for them."""
 
     def start(self, function: Callback) -> None:
         """Run `function` on an idle thread, or on a new one; RuntimeError when there is none to be
         had.
         """
-        with self._lock:
-            self._queue.append(function)
-            if self._idle >= len(self._queue):
-                self._ready.notify()
-                return
-        try:
-            threading.Thread(target=self._work, name="rm-gallery-worker", daemon=True).start()
-        except RuntimeError:  # the system gives no more threads
-            with self._lock:
-                if function not in self._queue:
-                    return
-                self._queue.remove(function)
-            raise
+        if self._take_idle():
+            self._queue.put(function)
+        else:
+            threading.Thread(
+                target=self._work, args=(function,), name="rm-gallery-worker", daemon=True
+            ).start()
 
-    def _work(self) -> None:
+    def _take_idle(self) -> bool:
+        """Whether there was an idle thread, which is none any more."""
+        with self._lock:
+            was_idle = self._idle > 0
+            self._idle -= was_idle
+            return was_idle
+
+    def _work(self, function: Callback) -> None:
         while True:
+            function()
             with self._lock:
                 self._idle += 1
-                try:
-                    if not self._queue:
-                        self._ready.wait(IDLE_SECONDS)
-                    if not self._queue:
-                        return
-                    function = self._queue.popleft()
-                finally:
-                    self._idle -= 1
-            function()
+            try:
+                function = self._queue.get(timeout=IDLE_SECONDS)
+            except Empty:
+                if self._take_idle():  # this one
+                    return
+                function = self._queue.get()  # something is on its way to it
 
 
 _threads = DaemonThreads()

@@ -225,7 +225,7 @@ class RayLane(Lane):
         self._actors: dict[_Actor, asyncio.Task[None]] = {}
         """By actor that there is, what takes its letters."""
         self._log = cache(logger.log)  # each actor says it, and one is enough
-        self._starts = 0
+        self._starts, self._over = 0, False
         work.control.hold("ray", lambda: self._close_soon)
         library_loop.submit(self._watch(count))
 
@@ -269,9 +269,9 @@ class RayLane(Lane):
     # -- actors ------------------------------------------------------------------------------------
 
     async def _watch(self, count: int) -> None:
-        for _ in range(count):
+        for _ in range(0 if self._over else count):
             self._start()
-        while self._actors:
+        while not self._over:
             self._start_workers()
             await asyncio.sleep(BEAT_SECONDS)
 
@@ -404,6 +404,7 @@ class RayLane(Lane):
 
     def _close(self) -> None:
         """Let the actors go: nobody waits for what they are at."""
+        self._over = True
         self._pending.clear()
         actors, self._actors = self._actors, {}
 
