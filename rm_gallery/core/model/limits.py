@@ -71,9 +71,6 @@ class EndpointDown(ProviderError):
     nobody for longer than `max_outage`.
     """
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, kind="unreachable")
-
 
 class Visit:
     """What stands in line at an endpoint, attempt after attempt, with the clocks of the samples that
@@ -155,7 +152,7 @@ class FairQueue(Generic[W]):
         self._timer: asyncio.TimerHandle | None = None
 
     def __bool__(self) -> bool:
-        return bool(self._lines) and self.first() is not None
+        return self.first() is not None
 
     def __iter__(self) -> Iterator[tuple[asyncio.Future[None], W]]:
         return (entry for line in list(self._lines.values()) for entry in line)
@@ -522,7 +519,8 @@ class Endpoint:
         return EndpointDown(
             f"{self.name} {what} for {self.now() - max(began, self.served_at):.0f} s, the longest "
             f"wait allowed (max_outage={patience:g}). Last: {self._why or 'no answer'} Everything "
-            f"finished is kept; run the same command again once it is back."
+            f"finished is kept; run the same command again once it is back.",
+            kind="unreachable",
         )
 
 
