@@ -152,7 +152,7 @@ class FairQueue(Generic[W]):
         self._timer: asyncio.TimerHandle | None = None
 
     def __bool__(self) -> bool:
-        return self.first() is not None
+        return bool(self._lines) and self.first() is not None
 
     def __iter__(self) -> Iterator[tuple[asyncio.Future[None], W]]:
         return (entry for line in list(self._lines.values()) for entry in line)
