@@ -9,6 +9,7 @@ import inspect
 import itertools
 import pickle
 import re
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -576,6 +577,29 @@ def test_a_call_claims_what_it_may_use_and_waits_no_longer_than_its_sample(
 def test_a_call_outside_of_any_run_retries_as_its_model_says() -> None:
     kind, made = recorded(FakeLLM, failure("transient", 500))
     assert "gave up after 2 attempts" in str(asked(kind(max_attempts=2))) and len(made) == 2
+
+
+def test_a_call_outside_of_any_run_is_not_bound_by_the_runs_beside_it() -> None:
+    begun, came = threading.Event(), asyncio.Event()
+
+    class Meeting(FakeLLM):
+        async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+            if payload["messages"][-1]["content"] == "outside":
+                came.set()
+            else:
+                begun.set()
+                await asyncio.wait_for(came.wait(), 10.0)
+            return await super().attempt(payload, timeout)
+
+    llm = Meeting(reply="<score>3</score>", max_attempts=1)
+    samples = [make_sample("a")]
+    judged = threading.Thread(
+        target=lambda: PointJudge(llm=llm).evaluate_batch(samples, max_workers=1, progress=False)
+    )
+    judged.start()
+    assert begun.wait(10.0) and llm.chat("outside").text and came.is_set()
+    judged.join(10.0)
+    assert not judged.is_alive()
 
 
 ONE_A_MINUTE: dict[str, Any] = {"requests_per_minute": 1}

@@ -200,9 +200,11 @@ class RunControl:
 
     def budgets(self) -> list[Budget]:
         """The budgets of this run and of those around it, from the inside out; each once."""
-        runs = self._and_around()
-        found = {id(each.budget): each.budget for each in runs if each.budget is not None}
-        return list(found.values())
+        found = list[Budget]()
+        for each in self._and_around():
+            if each.budget is not None and each.budget not in found:
+                found.append(each.budget)
+        return found
 
     @property
     def limited(self) -> bool:

@@ -120,10 +120,7 @@ class BaseLLM(BaseModelCall):
         if repeat and isinstance(seed := payload.get("seed"), int):
             payload["seed"] = seed_of(seed, repeat)
         reply: ChatResponse = await library_loop.bridge(complete(self, payload, repeat))
-        if not self.thought_opened:
-            return reply
-        said = {**reply.message.additional_kwargs, OPENED: True}
-        return copy_with(reply, message=copy_with(reply.message, additional_kwargs=said))
+        return _with_opened_thought(reply) if self.thought_opened else reply
 
     chat = library_loop.blocking(achat)
 
@@ -137,6 +134,11 @@ class BaseLLM(BaseModelCall):
         """Text of the reply to one question, with optional earlier turns and system prompt."""
         system = [ChatMessage(role=MessageRole.SYSTEM, content=sys_prompt)] if sys_prompt else []
         return self.chat([*system, *(history or ()), ChatMessage(content=query)], **overrides).text
+
+
+def _with_opened_thought(reply: ChatResponse) -> ChatResponse:
+    said = {**reply.message.additional_kwargs, OPENED: True}
+    return copy_with(reply, message=copy_with(reply.message, additional_kwargs=said))
 
 
 def as_messages(messages: Messages) -> list[Json]:
@@ -308,13 +310,10 @@ class FakeLLM(Rehearsed, BaseLLM):
             await asyncio.sleep(self.latency)
         question = str(payload["messages"][-1]["content"]) if payload.get("messages") else ""
         texts = [self._answer(question, index) for index in range(int(payload.get("n", 1)))]
+        told = [{"role": "assistant", "content": text} for text in texts]
         choices = [
-            {
-                "index": index,
-                "message": {"role": "assistant", "content": text},
-                "finish_reason": self.finish_reason,
-            }
-            for index, text in enumerate(texts)
+            {"index": index, "message": message, "finish_reason": self.finish_reason}
+            for index, message in enumerate(told)
         ]
         usage = {"prompt_tokens": _tokens(question), "completion_tokens": _tokens(*texts)}
         return {"model": self.model, "choices": choices, "usage": usage}

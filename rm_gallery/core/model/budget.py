@@ -375,10 +375,8 @@ class Budget:
         try:
             while True:
                 with self._lock:
-                    claim = None
-                    if turn is not None or not self._waiting:
-                        claim = self._claim(model, expected, most)
-                    if claim is not None:
+                    may_claim = turn is not None or not self._waiting
+                    if may_claim and (claim := self._claim(model, expected, most)) is not None:
                         return claim
                     # one that does not fit yet keeps its place: smaller ones would starve it
                     keep = self._waiting.append if turn is None else self._waiting.appendleft

@@ -132,22 +132,13 @@ async def _complete(llm: BaseModelCall, payload: Json, repeat: int, run: RunCont
     route, deadline = llm.route(), current_deadline.get() or Deadline()
     wishes = run.use_cache, llm.cache, payload.get("temperature") == 0
     may_cache = next(wish for wish in wishes if wish is not None)
-    offline, key = run.offline and llm.remote, ""
-    if may_cache or offline or run.replies is not None:
-        try:
-            key = storage.canonical_key({"endpoint": route, "request": payload, "repeat": repeat})
-        except (TypeError, ValueError) as error:
-            raise RequestError(f"The request cannot be written as JSON: {error}.") from error
+    offline, keeps = run.offline and llm.remote, run.replies is not None
+    key = _key_of(route, payload, repeat) if may_cache or offline or keeps else ""
     if offline:
         return _reply_kept(llm, key, run)
     cache = storage.shared() if may_cache else None
-    if cache is not None and (stored := cache.get(key)) is not None:
-        with suppress(ProviderError, ValueError):  # a row that cannot be read is asked for anew
-            reply = llm.restored(stored)
-            run.count("cached")
-            _keep_beside(llm, key, stored, reply, run)
-            return reply
-
+    if cache is not None and (reply := _reply_cached(llm, key, run, cache)) is not None:
+        return reply
     make = partial(Call, llm, payload, route, run, deadline, key, cache)
     if may_cache:
         reply, stored = await _landed(key, make, deadline)
@@ -156,9 +147,28 @@ async def _complete(llm: BaseModelCall, payload: Json, repeat: int, run: RunCont
         call.task = cast("asyncio.Task[Any]", asyncio.current_task())
         call.follow(deadline)
         reply, stored = await call.answer()
-    if run.replies is not None:
+    if keeps:
         _keep_beside(llm, key, stored, reply, run)
     return reply
+
+
+def _key_of(route: str, payload: Json, repeat: int) -> str:
+    """What a request is kept under; RequestError where it holds what JSON has no form for."""
+    try:
+        return storage.canonical_key({"endpoint": route, "request": payload, "repeat": repeat})
+    except (TypeError, ValueError) as error:
+        raise RequestError(f"The request cannot be written as JSON: {error}.") from error
+
+
+def _reply_cached(llm: BaseModelCall, key: str, run: RunControl, cache: storage.ReplyCache) -> Any:
+    """The reply in the cache; None where there is none, or one that cannot be read."""
+    if (stored := cache.get(key)) is not None:
+        with suppress(ProviderError, ValueError):
+            reply = llm.restored(stored)
+            run.count("cached")
+            _keep_beside(llm, key, stored, reply, run)
+            return reply
+    return None
 
 
 async def _landed(key: str, make: Callable[[], Call], clock: Deadline) -> Answer:

@@ -71,9 +71,6 @@ class EndpointDown(ProviderError):
     nobody for longer than `max_outage`.
     """
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, kind="unreachable")
-
 
 class Visit:
     """What stands in line at an endpoint, attempt after attempt, with the clocks of the samples that
@@ -382,11 +379,7 @@ class Endpoint:
             self._durations.append(now - sent)
             self._serves(now)
         else:
-            if end != "other":
-                self._why = why or self._why
-                self._fails(visit, end, retry_after, now)
-            if self._down:  # a look that was cut short is made again
-                self._probe_at = min(self._probe_at, now + self._probe_every)
+            self._fails(visit, end, retry_after, why, now)
         if self.state != before:
             self._set_clocks()
         if end == "rate_limit" and not self._paused_until:
@@ -432,34 +425,42 @@ class Endpoint:
         ):
             self._limit, self._share_before = min(self._limit / RAISE + 1, self._most), share
 
-    def _fails(self, visit: Visit, end: End, retry_after: float | None, now: float) -> None:
-        self._failed_at = now
+    def _fails(
+        self, visit: Visit, end: End, retry_after: float | None, why: str, now: float
+    ) -> None:
         if end == "rate_limit":
-            self._down = False  # whoever refuses is there
-            self._failing.clear()
-            if not self._is_bounded:
-                self._is_bounded, self._limit = True, min(self._limit, max(1, self._slots))
-            self._refused_at = now
-            # refusals come back first: those still running may well be served
-            self._refuses_all = self._refuses_all or (self.served and self.in_flight <= 1)
-            self._refused_share += (1 - self._refused_share) / _LAST_CALLS
-            self._refused_in_row += 1
-            self._compare_shares(True, now)
-            if self._refused_share > MANY_REFUSED and now - self._lowered_at >= REFUSAL_SECONDS:
-                self._limit, self._lowered_at = max(1.0, 0.7 * min(self._limit, self._slots)), now
-                # what was refused before a cut says little of what comes after it
-                self._refused_share = (MANY_REFUSED + FEW_REFUSED) / 2
-        else:
+            self._refuses(now)
+        elif end != "other":
             self._failing.add(visit)
             present = self.in_flight + len(self._queue)
             gone = end == "unreachable" or len(self._failing) >= min(SUSPECT, present)
             if gone and self.served and visit.patience > 0 and not self._down:
                 self._down, self._probe_at = True, now + self._probe_every
-        many = self._refused_share > MANY_REFUSED or self._refused_in_row >= SUSPECT
-        if retry_after and (now >= self._pause_again or many):
-            pause = min(retry_after, PAUSE_CAP)
-            self._paused_until = max(self._paused_until, now + pause)
-            self._pause_again = self._paused_until + 7 * pause
+        if end != "other":
+            self._failed_at, self._why = now, why or self._why
+            many = self._refused_share > MANY_REFUSED or self._refused_in_row >= SUSPECT
+            if retry_after and (now >= self._pause_again or many):
+                pause = min(retry_after, PAUSE_CAP)
+                self._paused_until = max(self._paused_until, now + pause)
+                self._pause_again = self._paused_until + 7 * pause
+        if self._down:  # a look that was cut short is made again
+            self._probe_at = min(self._probe_at, now + self._probe_every)
+
+    def _refuses(self, now: float) -> None:
+        self._down = False  # whoever refuses is there
+        self._failing.clear()
+        if not self._is_bounded:
+            self._is_bounded, self._limit = True, min(self._limit, max(1, self._slots))
+        self._refused_at = now
+        # refusals come back first: those still running may well be served
+        self._refuses_all = self._refuses_all or (self.served and self.in_flight <= 1)
+        self._refused_share += (1 - self._refused_share) / _LAST_CALLS
+        self._refused_in_row += 1
+        self._compare_shares(True, now)
+        if self._refused_share > MANY_REFUSED and now - self._lowered_at >= REFUSAL_SECONDS:
+            self._limit, self._lowered_at = max(1.0, 0.7 * min(self._limit, self._slots)), now
+            # what was refused before a cut says little of what comes after it
+            self._refused_share = (MANY_REFUSED + FEW_REFUSED) / 2
 
     def _set_clocks(self) -> None:
         for visit in self._visits:
@@ -518,7 +519,8 @@ class Endpoint:
         return EndpointDown(
             f"{self.name} {what} for {self.now() - max(began, self.served_at):.0f} s, the longest "
             f"wait allowed (max_outage={patience:g}). Last: {self._why or 'no answer'} Everything "
-            f"finished is kept; run the same command again once it is back."
+            f"finished is kept; run the same command again once it is back.",
+            kind="unreachable",
         )
 
 
@@ -538,7 +540,8 @@ class RateLimit:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        self._buckets: list[_Bucket | None] = [None, None]
+        self._buckets: dict[int, _Bucket] = {}
+        """Of requests (0) and of tokens (1), where there is a rate."""
         self._queue: FairQueue[int] = FairQueue(self._start_next)
         self.set(requests_per_minute, tokens_per_minute)
 
@@ -552,9 +555,7 @@ class RateLimit:
                 continue
             if not 0 < rate < math.inf:
                 raise ConfigError(f"{name} must be a positive number, got {rate}")
-            bucket = self._buckets[side]
-            if bucket is None:
-                bucket = self._buckets[side] = _Bucket(self._clock(), max(1.0, rate / 60))
+            bucket = self._buckets.setdefault(side, _Bucket(self._clock(), max(1.0, rate / 60)))
             bucket.rate = rate / 60
 
     def enter(self, tokens: int) -> bool:
@@ -574,19 +575,19 @@ class RateLimit:
         """Correct a reservation of `reserved` tokens by the `used` ones the reply reports (0 for a
         refused call).
         """
-        if self._buckets[1] is not None and reserved != used:
+        if 1 in self._buckets and reserved != used:
             self._take(0, used - reserved)
             self._start_next()
 
     def _delay(self, tokens: int) -> float:
-        now = self._clock()
-        needs = zip(self._buckets, (1, tokens), strict=True)
-        return max((bucket.delay(need, now) for bucket, need in needs if bucket), default=0.0)
+        now, needs = self._clock(), (1, tokens)
+        return max(
+            (each.delay(needs[side], now) for side, each in self._buckets.items()), default=0.0
+        )
 
-    def _take(self, requests: int, tokens: int) -> None:
-        for bucket, need in zip(self._buckets, (requests, tokens), strict=True):
-            if bucket is not None:
-                bucket.level -= need
+    def _take(self, *needs: int) -> None:
+        for side, bucket in self._buckets.items():
+            bucket.level -= needs[side]
 
     def _start_next(self) -> None:
         """Start the calls whose turn it is and set the timer for the next."""
