@@ -55,7 +55,7 @@ class GraderResult(BaseModel):
     @property
     def ok(self) -> bool:
         """Whether there is a score or a rank."""
-        return True
+        return self.kind != "error"
 
 
 class GraderScore(GraderResult):
@@ -160,11 +160,6 @@ class GraderError(GraderResult):
     cause: Cause | None = None
     range: Bounds = (None, None)
     higher_is_better: bool = True
-
-    @property
-    def ok(self) -> bool:
-        """False."""
-        return False
 
     @property
     def score(self) -> float:
