@@ -292,11 +292,10 @@ async def scores_of_one(
 ) -> list[Score[Any]]:
     """What the reward says of each output of a sample, as a part of the run this is called in."""
     reward.check()
-    driven = library_loop.is_driven()
-    if driven and not hooks and (score := reward.at_once()) is not None:
-        said: list[Score[Any]] = score(sample)
-        return said
-    if driven:
+    if library_loop.is_driven():
+        if not hooks and (score := reward.at_once()) is not None:
+            said: list[Score[Any]] = score(sample)
+            return said
         library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate", "async_evaluate")
     execute, plan = executor(reward, hooks, reward.deadline), reward.plan(sample)
     workers = max(reward.max_workers, reward.least_workers)
