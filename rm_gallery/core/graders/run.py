@@ -22,12 +22,10 @@ from rm_gallery.core.engine.folder import Again, RunFolder
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.single import run_single
 from rm_gallery.core.graders.abstract import (
+    KINDS,
     OWN,
     AbstractGrader,
-    GraderError,
-    GraderRank,
     GraderResult,
-    GraderScore,
     as_result,
     score_of,
 )
@@ -329,9 +327,6 @@ def grader_batch(
     return RewardBatch(form, samples, replace(options, total=size))
 
 
-_KINDS: dict[str, Any] = {each.kind: each for each in (GraderScore, GraderRank, GraderError)}
-
-
 class RowForm(SampleForm):
     """What each grader said of each row is kept in the row, by grader. In a run's folder a row that
     one of five graders failed on is judged again by that one.
@@ -466,7 +461,7 @@ def _score_in(kept: Any, grader: AbstractGrader) -> Score[Any]:
     """A score as it was kept; a failed one where it does not fit."""
     try:
         fields = dict(kept)
-        return score_of(_KINDS[fields.pop("kind")](**fields), grader.name, grader.score_range)
+        return score_of(KINDS[fields.pop("kind")](**fields), grader.name, grader.score_range)
     except (ValidationError, ValueError, TypeError, KeyError):
         return _NOT_KEPT
 
