@@ -26,7 +26,7 @@ from rm_gallery.core.reward.blame import SecondLook, suspected
 from rm_gallery.core.reward.judges import touched_by
 from rm_gallery.core.reward.outputs import SampleForm
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.run import executor, lane_of, look_again, written
+from rm_gallery.core.reward.run import executor, lane_of, look_again
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.score import Score, failed
 from rm_gallery.core.utils.errors import (
@@ -209,7 +209,7 @@ class RewardLane:
         fresh, self._fresh = self._fresh, []
         numbers, samples, deadlines = map(list, zip(*fresh, strict=True))
         try:
-            plans = (written(self._form, sample) for sample in samples)
+            plans = (self._form.plan(sample) for sample in samples)
             self.run.feed(list(zip(numbers, plans, deadlines, strict=True)))
         except Exception as error:  # noqa: BLE001 - those who asked are told that it is not their fault
             self._settle_broken(error, numbers)

@@ -21,6 +21,7 @@ from rm_gallery import (
     GradingRunner,
     RewardRegistry,
     RunOptions,
+    Unscored,
 )
 from rm_gallery.core.graders.base import GraderMode
 from rm_gallery.core.graders.bridge import as_grader, as_reward
@@ -230,3 +231,28 @@ def test_a_named_field_wins_over_the_rows_and_a_misspelt_one_is_refused() -> Non
     assert words.evaluate({"response": "a", "more": 0}, response="a b").score == 2.0
     with pytest.raises(ConfigError, match="'respons'.*mean response"):
         LATE.evaluate(respons="a")
+
+
+def test_what_an_answer_caused_is_worth_the_worst_score_beside_whatever_other_grader() -> None:
+    """A plain grader beside one that is awaited runs on a thread of its own."""
+
+    def refuses(response: str) -> float:
+        raise Unscored("it cannot be judged", reason="unreadable", cause="answer")
+
+    async def waits(response: str) -> float:
+        return refuses(response)
+
+    graders = {"plain": FunctionGrader(refuses, name="plain"), "awaited": FunctionGrader(waits)}
+    both = GradingRunner(graders, show_progress=False).run([{"response": "x"}])
+    alone = {name: [grader.evaluate(response="x")] for name, grader in graders.items()}
+    for found in (both, alone):
+        for (result,) in found.values():
+            assert isinstance(result, GraderScore) and result.score == 0.0
+            assert result.metadata == {"caused_by": "answer", "reason": "unreadable"}
+
+
+def test_an_error_that_a_grader_returns_comes_out_with_its_own_reason() -> None:
+    given = GraderError(error="went wrong", reason="why", error_type="odd", metadata={"seen": 1})
+    found = FunctionGrader(lambda response: given, name="odd").evaluate(response="x")
+    assert isinstance(found, GraderError) and found.metadata == {"seen": 1}
+    assert (found.error, found.reason, found.error_type) == ("went wrong", "why", "odd")

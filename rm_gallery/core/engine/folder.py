@@ -21,9 +21,8 @@ import platform
 import random
 import re
 import threading
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -391,79 +390,6 @@ class _Owed:
     """
 
 
-class Form(ABC):
-    """How what a reward says of an item is written to it, looked at once more and kept in the folder
-    of a run: one for samples, one for rows of a table.
-    """
-
-    what = "samples"
-    """What the records are, for people."""
-    reuse: Collection[str] = REUSED
-    """The statuses of records that are taken over."""
-    reward: Any
-    hooks: dict[str, Any]
-    """What the reward's hooks are given."""
-
-    @staticmethod
-    @abstractmethod
-    def copy(sample: Any) -> Any:
-        """A copy of an item that can be written to."""
-
-    @abstractmethod
-    def write(self, data: Any, scores: Any) -> Any:
-        """Give an item the scores that its plan came to; the item."""
-
-    def handed_on(self, data: Any) -> Any:
-        """An item to which all is written, as its plan gives it."""
-        return data
-
-    def second_looks(self, results: Sequence[Any]) -> Iterator[tuple[Any, Sequence[Any]]]:
-        """The rewards that may find out whose doing it is that there is no score, each with the samples
-        that it is shown.
-        """
-        yield self.reward, results
-
-    def found_out(self, reward: Any, shown: Any) -> Any:
-        """The item of such a sample, to which it is written what was found out."""
-        return shown
-
-    @abstractmethod
-    def manifest(self) -> Record:
-        """What makes another run of it; ConfigError for what cannot be told from another one."""
-
-    @abstractmethod
-    def read(self, record: Record, data: Any) -> Any:
-        """What a record says of this item; None where it cannot be one of it."""
-
-    @abstractmethod
-    def restore(self, data: Any, kept: Any) -> bool:
-        """Give an item what was `read` of it; whether that is the whole of it."""
-
-    @abstractmethod
-    def record_of(self, data: Any) -> tuple[Record, list[tuple[str, str]]]:
-        """What is kept of a finished item, which is nothing where the run did not get to it, and of
-        what is missing in it each status and code.
-        """
-
-    @abstractmethod
-    def asking(self, data: Any, record: Record) -> Iterable[Callable[[], Any]]:
-        """What asks the judges that were asked when the record was made."""
-
-    @abstractmethod
-    def scores_in(self, record: Record) -> Record:
-        """The scores in what is kept, or the reason why there is none, by place; without what says
-        nothing about the code.
-        """
-
-    def key_of(self, data: Any) -> str:
-        """What tells an item from others: its id and a hash of all that is read of it."""
-        return str(data.sample_key)
-
-    def same_as(self, data: Any) -> str:
-        """What equal items have in common, and others seldom do."""
-        return str(data.sample_id)
-
-
 class RunFolder(RunStore):
     """Keeps every finished sample of a run, and finds the finished ones when the run is continued.
 
@@ -471,9 +397,10 @@ class RunFolder(RunStore):
     among equal samples: of three equal ones each has its own.
     """
 
-    def __init__(self, options: RunOptions, form: Form, asks: bool) -> None:
-        """Open or continue the folder `options.run_dir`, whose manifest is laid over that of `form`;
-        `asks` says whether a judge is asked about some items.
+    def __init__(self, options: RunOptions, form: Any, asks: bool) -> None:
+        """Open or continue the folder `options.run_dir`, whose manifest is laid over that of `form`,
+        which says how what comes of an item is kept (`SampleForm`); `asks` says whether a judge is
+        asked about some items.
 
         Raises ConfigError when it belongs to another run (shows the difference), or cannot be
         written.
@@ -516,14 +443,14 @@ class RunFolder(RunStore):
         asked something else now.
         """
         form = self.form
-        key, number = form.key_of(data), 0
+        (key, alike), number = form.keys_of(data), 0
         # an object that went is no longer the one whose address this one has
         self._owed.pop(id(data), None)
         judged = self._asks and self._finished.get(key)
         if judged and form.read(judged, data):
             self.check_asked(data, judged, asked_by(form.asking(data, judged)))
         this = hash(key)
-        first = self._seen.first(hash(form.same_as(data)), this)
+        first = self._seen.first(hash(alike), this)
         if first is not None:
             number = self._later[this] + (first == this)
             self._later[this] += 1

@@ -55,7 +55,7 @@ class GraderResult(BaseModel):
     @property
     def ok(self) -> bool:
         """Whether there is a score or a rank."""
-        return True
+        return self.kind != "error"
 
 
 class GraderScore(GraderResult):
@@ -162,11 +162,6 @@ class GraderError(GraderResult):
     higher_is_better: bool = True
 
     @property
-    def ok(self) -> bool:
-        """False."""
-        return False
-
-    @property
     def score(self) -> float:
         """NaN, so that nothing made of it passes for a score."""
         return math.nan
@@ -184,6 +179,11 @@ class GraderError(GraderResult):
     def passed(self, threshold: float | None = None) -> bool:
         """Never."""
         return False
+
+
+KINDS: dict[str, type[GraderResult]] = {
+    each.kind: each for each in (GraderScore, GraderRank, GraderError)
+}
 
 
 def usage_sum(results: Iterable[GraderResult | Score[Any]]) -> dict[str, float]:
@@ -229,7 +229,9 @@ def score_of(
     if isinstance(returned, Score) and returned.value is None:
         return replace(returned, status="failed") if returned.ok else returned
     result = returned if isinstance(returned, GraderResult) else _read(returned)
-    said = {each: getattr(result, each) for each in _OF_GRADER if each in result.model_fields_set}
+    # an error tells what went wrong, and may give a reason beside that
+    names = (*_OF_GRADER, "reason") if isinstance(result, GraderError) else _OF_GRADER
+    said = {each: getattr(result, each) for each in names if each in result.model_fields_set}
     own = {each: value for each, value in said.items() if value != ""}
     beside: dict[str, Any] = {
         "extra": {**result.metadata, OWN: own} if own else result.metadata,
@@ -280,8 +282,8 @@ def as_result(score: Score[Any], about: Mapping[str, Any]) -> GraderResult:
     metadata = {**score.components, **score.extra}
     fields: dict[str, Any] = {
         **about,
-        **metadata.pop(OWN, {}),
         "reason": score.reason,
+        **metadata.pop(OWN, {}),
         "metadata": metadata,
         "usage": dict(score.usage or {}),
     }

@@ -145,11 +145,12 @@ class BaseGrader(AbstractGrader):
             order = seeded_order(len(order), f"{self.seed}\x1f{sample.sample_id}\x1f")
             sample = copy_with(sample, output=[sample.output[i] for i in order])
         graded = await agraded(self, fields_of(self, sample))
+        order_given = isinstance(graded.value, tuple)
+        if graded.ok and order_given is not self.compares:
+            gave = "places" if order_given else "one score"
+            graded = failed("invalid_result", f"{self.name} gave {gave}.", "rule")
         if graded.value is None:
             raise error_of(graded)
-        if isinstance(graded.value, tuple) is not self.compares:
-            gave = "places" if isinstance(graded.value, tuple) else "one score"
-            raise error_of(failed("invalid_result", f"{self.name} gave {gave}.", "rule"))
         if not self.compares:
             return [graded]
         others = max(1, len(order) - 1)

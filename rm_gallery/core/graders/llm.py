@@ -223,14 +223,13 @@ class LLMGrader(BaseGrader):
 
     @model_validator(mode="after")
     def _bounded(self) -> LLMGrader:
-        # which asks on a scale of its own
-        if None in self.score_range and "whole" not in self.unheard:
-            raise ValueError(
-                f"score_range is {self.score_range}; a judge needs a lowest and a highest score"
-            )
         low, high = self.score_range
-        if self.whole and "whole" not in self.unheard and low is not None and high is not None:
-            if math.floor(high) <= math.ceil(low):
+        if "whole" not in self.unheard:  # else it asks on a scale of its own
+            if low is None or high is None:
+                raise ValueError(
+                    f"score_range is {self.score_range}; a judge needs a lowest and a highest score"
+                )
+            if self.whole and math.floor(high) <= math.ceil(low):
                 raise ValueError(
                     f"score_range is {self.score_range}, which holds fewer than two whole numbers; "
                     f"say whole=False"

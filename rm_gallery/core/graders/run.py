@@ -18,16 +18,14 @@ from pydantic import ValidationError
 from rm_gallery.core.data.load.padding import plain
 from rm_gallery.core.engine.context import stop_mark
 from rm_gallery.core.engine.engine import Plan, awaitable
-from rm_gallery.core.engine.folder import Form
+from rm_gallery.core.engine.folder import Again, RunFolder
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.single import run_single
 from rm_gallery.core.graders.abstract import (
+    KINDS,
     OWN,
     AbstractGrader,
-    GraderError,
-    GraderRank,
     GraderResult,
-    GraderScore,
     as_result,
     score_of,
 )
@@ -37,7 +35,7 @@ from rm_gallery.core.reward.founding import settled, write_score
 from rm_gallery.core.reward.job import Job
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.kinds import Kind
-from rm_gallery.core.reward.outputs import may_be_the_answers_doing, said_of, writable_copy
+from rm_gallery.core.reward.outputs import SampleForm, may_be_the_answers_doing, said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import RewardBatch, scores_of_one
 from rm_gallery.core.reward.schema import sample_of
@@ -343,21 +341,18 @@ def grader_batch(
     return RewardBatch(form, samples, replace(options, total=size))
 
 
-_KINDS: dict[str, Any] = {each.kind: each for each in (GraderScore, GraderRank, GraderError)}
-
-
-class RowForm(Form):
+class RowForm(SampleForm):
     """What each grader said of each row is kept in the row, by grader. In a run's folder a row that
     one of five graders failed on is judged again by that one.
     """
 
     what, reuse = "rows", STATUSES
-
-    copy = staticmethod(writable_copy)
+    reward: RowReward
 
     def __init__(self, plans: Plans, probes: bool) -> None:
         """For these graders; whether what has no score is looked at once more."""
-        self.reward, self.hooks, self._plans, self._probes = row_reward(plans), {}, plans, probes
+        super().__init__(row_reward(plans), {})
+        self._plans, self._probes = plans, probes
 
     @cached_property
     def _alone(self) -> dict[str, RowReward]:
@@ -385,17 +380,18 @@ class RowForm(Form):
         data.results = {**data.results, **made}
         return data
 
-    def handed_on(self, data: Any) -> Any:
-        """The row; GraderFailed where a grader was to raise, unless it may still turn out that the
-        answer caused it.
+    def plan(self, data: Any, folder: RunFolder | Again | None = None) -> Plan:
+        """As of samples; GraderFailed where a grader was to raise, unless it may still turn out that
+        the answer caused it.
         """
+        row = yield from super().plan(data, folder)
         for name, plan in self._plans.items():
-            score = data.results[name]
+            score = row.results[name]
             if score.ok or plan.on_error != "raise":
                 continue
             if not (self._probes and may_be_the_answers_doing(asks_a_model(plan.grader), score)):
-                result_of(plan, score, data)
-        return data
+                result_of(plan, score, row)
+        return row
 
     def second_looks(self, results: Sequence[Any]) -> Iterator[tuple[Any, Sequence[Any]]]:
         """Each grader by itself, with the answers that rows hold."""
@@ -415,17 +411,13 @@ class RowForm(Form):
         shown.of.results[name] = said.extra.get(WHOLE) or _settled(plan.grader, said)
         return shown.of
 
-    def key_of(self, data: Any) -> str:
-        """The row's id and a hash of what its graders read."""
-        self.reward.shown(data)
-        key: str = data.read_key
-        return key
-
-    def same_as(self, data: Any) -> str:
-        """The given id, else all that its graders read: rows without an id that differ in another
+    def keys_of(self, data: Any) -> tuple[str, str]:
+        """The row's id and a hash of what its graders read; rows without an id that differ in another
         column alone are equal.
         """
-        return data.given_id or self.key_of(data)
+        self.reward.shown(data)
+        key: str = data.read_key
+        return key, data.given_id or key
 
     def restore(self, data: Any, kept: Results) -> bool:
         """Give the row the results that are kept; whether none is missing."""
@@ -484,7 +476,7 @@ def _score_in(kept: Any, grader: AbstractGrader) -> Score[Any]:
     """A score as it was kept; a failed one where it does not fit."""
     try:
         fields = dict(kept)
-        return score_of(_KINDS[fields.pop("kind")](**fields), grader.name, grader.score_range)
+        return score_of(KINDS[fields.pop("kind")](**fields), grader.name, grader.score_range)
     except (ValidationError, ValueError, TypeError, KeyError):
         return _NOT_KEPT
 

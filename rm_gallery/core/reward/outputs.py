@@ -7,9 +7,10 @@ Who caused a missing score that may be an answer's own doing is tried out in `bl
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from pydantic import ValidationError
 
@@ -17,11 +18,11 @@ from rm_gallery.core.data.schema import (
     DataOutput,
     DataSample,
     Reward,
-    RewardIssue,
     Step,
 )
 from rm_gallery.core.engine.context import LIMIT_SHARE, current_deadline
-from rm_gallery.core.engine.folder import Form
+from rm_gallery.core.engine.engine import Plan
+from rm_gallery.core.engine.folder import REUSED, Again, RunFolder
 from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.reward.founding import no_reward, write, write_scores
 from rm_gallery.core.reward.job import AnyReward
@@ -94,20 +95,52 @@ def said_of_step(reward: AnyReward, step: Step) -> Score[float]:
 # -- kept in a run's folder ------------------------------------------------------------------------
 
 
-_Kept = tuple[Reward, RewardIssue | None, dict[str, Any] | None]
+@dataclass(eq=False)
+class SampleForm:
+    """How what a reward says of an item is written to it, looked at once more, and kept in the folder
+    of a run: of samples here, of rows in a form of theirs.
 
-
-class SampleForm(Form):
-    """Scores of a reward are written to the answers and steps of a sample. In a run's folder scored and
-    unscored samples are restored, failed ones judged again.
+    Scores are written to answers and steps. Scored and unscored samples are restored from a folder,
+    failed ones judged again.
     """
 
-    def __init__(self, reward: AnyReward, hooks: dict[str, Any]) -> None:
-        """For a reward whose hooks are given these values."""
-        self.reward, self.hooks = reward, hooks
+    reward: AnyReward
+    hooks: dict[str, Any]
+    """What the reward's hooks are given."""
+    what: ClassVar[str] = "samples"
+    """What the records are, for people."""
+    reuse: ClassVar[Collection[str]] = REUSED
+    """The statuses of records that are taken over."""
+
+    def plan(self, data: Any, folder: RunFolder | Again | None = None) -> Plan:
+        """The plan of an item, which gives a copy to which its scores are written; its folder keeps
+        them, or has them already.
+        """
+        done = self.copy(data)
+        if folder is None or not folder.restore(done):
+            done = self.write(done, (yield from self.reward.plan(done)))
+            if folder is not None:
+                folder.append(done)
+        return done
+
+    def second_looks(self, results: Sequence[Any]) -> Iterator[tuple[AnyReward, Sequence[Any]]]:
+        """The rewards that may find out whose doing it is that there is no score, each with the samples
+        that it is shown.
+        """
+        yield self.reward, results
+
+    def found_out(self, reward: AnyReward, shown: Any) -> Any:
+        """The item of such a sample, to which it is written what was found out."""
+        return shown
+
+    def keys_of(self, data: Any) -> tuple[str, str]:
+        """What tells an item from others, its id and a hash of all that is read of it; and what equal
+        items have in common, and others seldom do.
+        """
+        return data.sample_key, data.sample_id
 
     def manifest(self) -> dict[str, Any]:
-        """The settings of the reward, and what its hooks are given."""
+        """What makes another run of it; ConfigError for what cannot be told from another one."""
         hooks = {
             key: shortened(plain_form(value, f"keyword '{key}'"))
             for key, value in sorted(self.hooks.items())
@@ -117,17 +150,18 @@ class SampleForm(Form):
     copy = staticmethod(writable_copy)
 
     def write(self, data: Any, scores: Sequence[Score[Any]]) -> Any:
-        """Write to each output what was said of it."""
+        """Give an item the scores that its plan came to; what is handed out of it."""
         write_scores(self.reward, data, scores)
         return data
 
-    def restore(self, data: DataSample, kept: Any) -> bool:
-        """Write to the sample what was found."""
-        for step, (written, issue, extra) in kept:
+    def restore(self, data: Any, kept: Any) -> bool:
+        """Give an item what was `read` of it; whether that is the whole of it."""
+        for step, written in kept:
+            issue, extra = next(iter(written.issues), None), written.extra_data.get("")
             write(step, self.reward, written.details, issue, extra)
         return True
 
-    def asking(self, data: DataSample, record: Mapping[str, Any]) -> Iterator[Callable[[], Any]]:
+    def asking(self, data: Any, record: Mapping[str, Any]) -> Iterator[Callable[[], Any]]:
         """What asks the judges that were asked when the record was made."""
         for reward, shown in [*self._parts_of(data, record)] or [(self.reward, data)]:
             if asks_a_model(reward) and reward.is_async() and not reward.made_of_parts:
@@ -150,15 +184,32 @@ class SampleForm(Form):
         for part, places in self.reward.kept_parts(extras):
             yield part, copy_with(sample, output=[sample.output[number] for number in places])
 
-    def read(self, record: dict[str, Any], data: DataSample) -> Any:
-        """By place, what the reward said of each of its answers and steps."""
-        return _read_record(self.reward, record, data)
+    def read(self, record: Mapping[str, Any], data: Any) -> Any:
+        """What a record says of this item; None where it cannot be one of it."""
+        rewards, places = record.get("rewards"), list(_places(data))
+        if not isinstance(rewards, list) or len(rewards) != len(places):
+            return None
+        kept = []
+        for step, own in zip(places, rewards, strict=True):
+            if own is None:
+                continue
+            try:
+                written = Reward.model_validate(own, strict=True)
+            except ValidationError:
+                return None
+            bounds = self.reward.score_range
+            if any(out_of_range("", detail.score, bounds) for detail in written.details):
+                return None
+            if not written.issues and not written.details:
+                return None
+            kept.append((step, written))
+        return kept if kept or not places else None
 
-    def record_of(self, data: DataSample) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-        """What the reward said of each answer and step; of a sample the run did not get to the end of
-        nothing is kept.
+    def record_of(self, data: Any) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+        """What is kept of a finished item, which is nothing where the run did not get to it, and of
+        what is missing in it each status and code.
         """
-        record = all_said(self.reward, data)
+        record = {"rewards": [_own(self.reward, step.reward) for step in _places(data)]}
         missing = [
             (issue["status"], issue["reason"])
             for reward in record["rewards"]
@@ -168,7 +219,9 @@ class SampleForm(Form):
         return {} if any(code in NOT_BEGUN for _, code in missing) else record, missing
 
     def scores_in(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """By answer and step, its scores, or why it has none; and the scores of its parts."""
+        """The scores in what is kept, or why there is none, by place; without what says nothing about
+        the code. Of a composition also the scores of its parts.
+        """
         by_answer: dict[str, Any] = {}
         for number, reward in enumerate(record.get("rewards", ())):
             noted = inside(reward, "extra_data", "")
@@ -233,38 +286,6 @@ def _is_blamed(noted: Mapping[str, Any]) -> bool:
     """
     parts = inside(noted, PARTS)
     return "caused_by" in noted or any(_is_blamed(inside(parts, name)) for name in parts)
-
-
-def all_said(reward: AnyReward, sample: DataSample) -> dict[str, Any]:
-    """What a reward said of each answer and step of a sample, as JSON types."""
-    return {"rewards": [_own(reward, step.reward) for step in _places(sample)]}
-
-
-def _read_record(
-    reward: AnyReward, record: dict[str, Any], sample: DataSample
-) -> list[tuple[Step, _Kept]] | None:
-    """What a record says about each place of the sample; None when it does not fit it."""
-    rewards, places = record.get("rewards"), list(_places(sample))
-    if not isinstance(rewards, list) or len(rewards) != len(places):
-        return None
-    kept = []
-    for step, data in zip(places, rewards, strict=True):
-        if data is None:
-            continue
-        try:
-            written = Reward.model_validate(data, strict=True)
-        except ValidationError:
-            return None
-        if any(
-            out_of_range(reward.name, detail.score, reward.score_range)
-            for detail in written.details
-        ):
-            return None
-        issue = written.issues[0] if written.issues else None
-        if issue is None and not written.details:
-            return None
-        kept.append((step, (written, issue, written.extra_data.get(""))))
-    return kept if kept or not places else None
 
 
 def _own(by: AnyReward, reward: Reward) -> dict[str, Any] | None:

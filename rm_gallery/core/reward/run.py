@@ -23,8 +23,8 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.batch import Batch, Parts
 from rm_gallery.core.engine.context import questions, stop_mark
-from rm_gallery.core.engine.engine import LaneName, Plan, awaitable
-from rm_gallery.core.engine.folder import Again, Form, RunFolder
+from rm_gallery.core.engine.engine import LaneName, awaitable
+from rm_gallery.core.engine.folder import Again, RunFolder
 from rm_gallery.core.engine.options import RunOptions as RunOptions
 from rm_gallery.core.engine.options import chosen_options
 from rm_gallery.core.engine.progress import Progress
@@ -90,7 +90,7 @@ class RewardBatch(Batch[Any]):
     written.
     """
 
-    def __init__(self, form: Form, samples: Samples, options: RunOptions) -> None:
+    def __init__(self, form: SampleForm, samples: Samples, options: RunOptions) -> None:
         reward = form.reward
         reward.check()
         deadline, workers = (
@@ -148,7 +148,7 @@ class RewardBatch(Batch[Any]):
         reward, form = self._reward, self._form
         samples = (_sample(raw, index) for index, raw in enumerate(items))
         return (
-            (written(form, sample, folder) for sample in samples),
+            (form.plan(sample, folder) for sample in samples),
             executor(reward, form.hooks, options.deadline, folder, options.processes),
             # the pool of worker processes has a clock of its own, see `killable`
             replace(options, deadline=None) if reward.cpu_bound else options,
@@ -292,11 +292,10 @@ async def scores_of_one(
 ) -> list[Score[Any]]:
     """What the reward says of each output of a sample, as a part of the run this is called in."""
     reward.check()
-    driven = library_loop.is_driven()
-    if driven and not hooks and (score := reward.at_once()) is not None:
-        said: list[Score[Any]] = score(sample)
-        return said
-    if driven:
+    if library_loop.is_driven():
+        if not hooks and (score := reward.at_once()) is not None:
+            said: list[Score[Any]] = score(sample)
+            return said
         library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate", "async_evaluate")
     execute, plan = executor(reward, hooks, reward.deadline), reward.plan(sample)
     workers = max(reward.max_workers, reward.least_workers)
@@ -367,19 +366,6 @@ def lane_of(reward: AnyReward) -> LaneName:
     awaited anyway.
     """
     return "loop" if reward.cpu_bound or reward.is_async() else "threads"
-
-
-def written(form: Form, sample: DataSample, folder: RunFolder | Again | None = None) -> Plan:
-    """The plan of a sample, which gives a copy to which its scores are written; its folder keeps
-    them, or has them already.
-    """
-    copied = form.copy(sample)
-    if folder is not None and folder.restore(copied):
-        return form.handed_on(copied)
-    done = form.write(copied, (yield from form.reward.plan(copied)))
-    if folder is not None:
-        folder.append(done)
-    return form.handed_on(done)
 
 
 def executor(
