@@ -182,7 +182,8 @@ async def _landed(key: str, make: Callable[[], Call], clock: Deadline) -> Answer
         if own := call is None or call.task.done():
             call = _shared.flights[key] = make()
             call.task = asyncio.get_running_loop().create_task(call.answer())
-            call.task.add_done_callback(_seen)
+            # its error is looked at, also where nobody is left to receive it
+            call.task.add_done_callback(lambda task: task.cancelled() or task.exception())
         assert call is not None
         call.follow(clock)
         try:
@@ -202,12 +203,6 @@ async def _landed(key: str, make: Callable[[], Call], clock: Deadline) -> Answer
                 if not call.task.done():
                     call.task.cancel()
                     await asyncio.wait({call.task})
-
-
-def _seen(task: asyncio.Task[Any]) -> None:
-    """Look at its error, also where nobody is left to receive it."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _keep_beside(
@@ -601,7 +596,7 @@ def _pauses(
     while True:
         made, cause = len(failures), failures[-1]
         refused = cause.kind == "rate_limit"
-        endpoint.answered = endpoint.answered or refused or cause.status is not None
+        endpoint.answered |= refused or cause.status is not None
         silent = 0 < patience and endpoint.served and endpoint.served_at <= failed_at
         failed_at = endpoint.now()
         if silent and endpoint.lost_at(began, patience) <= failed_at:
@@ -616,10 +611,9 @@ def _pauses(
                 kind=cause.kind, status=cause.status, retry_after=cause.retry_after,
             ) from cause  # fmt: skip
         left = max(0.0, deadline.left)
-        pause, wait = min(cause.retry_after or 0.0, PAUSE_CAP), 0.0
+        pause = min(cause.retry_after or 0.0, PAUSE_CAP)
         opened = endpoint.state == "open"  # else it holds calls back by itself
-        if opened:
-            wait = policy.jitter(counted, cause, absent, left)
+        wait = policy.jitter(counted, cause, absent, left) if opened else 0.0
         if max(pause, wait) >= left:
             raise _late(failures)
         deadline.note = f"{_times(made)}, last cause ({cause.kind}): {cause}"
