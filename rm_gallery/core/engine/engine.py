@@ -24,8 +24,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby, islice
-from operator import itemgetter
+from itertools import islice
 from typing import Any, ClassVar, Literal
 
 from rm_gallery.core.engine import loop as library_loop
@@ -351,7 +350,8 @@ class Lane:
         """Held where jobs are taken, put back and counted."""
         self._pending: deque[Unit] = deque()
         """Units with jobs that are not taken yet."""
-        self._finished: list[tuple[Work, tuple[int, Any]]] = []
+        self._finished: dict[Work, Results] = {}
+        """What is not handed over yet."""
         self._open_units = 0
         self._flush_due = False
 
@@ -418,21 +418,20 @@ class Lane:
             self._complete(unit)
 
     def _complete(self, unit: Unit) -> None:
-        finished: list[tuple[Work, tuple[int, Any]]] = []
+        came: Results = []
         try:
-            result = unit.go_on()
+            came.append((unit.index, unit.go_on()))
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
             self._end(unit.work, error)
-        else:
-            if unit.remaining:  # a sample is finished before the next one begins
-                with self._lock:
-                    self._pending.appendleft(unit)
-                with suppress(RuntimeError):  # no thread to be had now: the clock tries again
-                    self._start_workers()
-                return
-            finished = [(unit.work, (unit.index, result))]
+        if came and unit.remaining:  # a sample is finished before the next one begins
+            with self._lock:
+                self._pending.appendleft(unit)
+            with suppress(RuntimeError):  # no thread to be had now: the clock tries again
+                self._start_workers()
+            return
         with self._lock:
-            self._finished += finished
+            if came:
+                self._finished.setdefault(unit.work, []).extend(came)
             self._open_units -= 1
         self._flush_soon(unit.work)
 
@@ -449,9 +448,9 @@ class Lane:
     def _flush(self) -> None:
         self._flush_due = False
         with self._lock:
-            finished, self._finished = self._finished, []
-        for work, group in groupby(finished, key=itemgetter(0)):
-            work.hand_over([result for _, result in group])
+            finished, self._finished = self._finished, {}
+        for work, results in finished.items():
+            work.hand_over(results)
 
 
 class LaneClock:
