@@ -205,7 +205,9 @@ class Unit:
         """Score of a job that is not begun, since its run has stopped or the time of its sample is
         over; None where it goes on.
         """
-        if (outcome := self.work.control.not_begun) is not None:
+        control = self.work.control
+        goes_on = control.stopped is None and control.parent is None  # as nearly always
+        if not goes_on and (outcome := control.not_begun) is not None:
             note_stop(outer)
             return outcome
         is_over = self.deadline is not None and self.deadline.left <= 0
@@ -522,6 +524,8 @@ class WorkerLane(Lane):
     """When the clock looks next; the clock writes it."""
     _is_cut = False
     """Whether what was in flight is cancelled."""
+    _learns = False
+    """Whether it learns what jobs cost."""
 
     def __init__(
         self, max_workers: int, flush_after: float = FLUSH_SECONDS, *, eager: bool = True
@@ -627,14 +631,12 @@ class WorkerLane(Lane):
         begun = self._begin(worker, unit, i)
         if isinstance(begun, StopMark):
             outcome = await self._outcome(worker, unit, i)
-            self._took(unit, worker)
+            if self._learns:
+                unit.work.cost.learn(time.monotonic() - worker.since)
             if not self._leave(worker):
                 return
             begun = unit.outcome_given_calls(begun, outcome)
         self._record(unit, i, begun)
-
-    def _took(self, unit: Unit, worker: Worker) -> None:
-        """Learn what a job took."""
 
     async def _outcome(self, worker: Worker, unit: Unit, i: int) -> Score[Any]:
         """What a job comes to, whatever its code does."""
@@ -796,6 +798,7 @@ class ThreadLane(WorkerLane):
     """
 
     left_behind = "; its thread was left"
+    _learns = True
     _flush_at = 0.0
 
     @property
@@ -875,9 +878,6 @@ class ThreadLane(WorkerLane):
                 context.copy().run(library_loop.drive, going)
         if self._finished:  # nothing comes that would bring it along
             self._flush()
-
-    def _took(self, unit: Unit, worker: Worker) -> None:
-        unit.work.cost.learn(time.monotonic() - worker.since)
 
     async def _awaited(self, worker: Worker, value: Any) -> Any:
         """What a plain function returned to be awaited runs on the library loop, as any coroutine."""
