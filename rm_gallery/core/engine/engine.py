@@ -24,8 +24,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby, islice
-from operator import itemgetter
+from itertools import islice
 from typing import Any, ClassVar, Literal
 
 from rm_gallery.core.engine import loop as library_loop
@@ -206,7 +205,9 @@ class Unit:
         """Score of a job that is not begun, since its run has stopped or the time of its sample is
         over; None where it goes on.
         """
-        if (outcome := self.work.control.not_begun) is not None:
+        control = self.work.control
+        goes_on = control.stopped is None and control.parent is None  # as nearly always
+        if not goes_on and (outcome := control.not_begun) is not None:
             note_stop(outer)
             return outcome
         is_over = self.deadline is not None and self.deadline.left <= 0
@@ -351,7 +352,8 @@ class Lane:
         """Held where jobs are taken, put back and counted."""
         self._pending: deque[Unit] = deque()
         """Units with jobs that are not taken yet."""
-        self._finished: list[tuple[Work, tuple[int, Any]]] = []
+        self._finished: dict[Work, Results] = {}
+        """What is not handed over yet."""
         self._open_units = 0
         self._flush_due = False
 
@@ -418,21 +420,20 @@ class Lane:
             self._complete(unit)
 
     def _complete(self, unit: Unit) -> None:
-        finished: list[tuple[Work, tuple[int, Any]]] = []
+        came: Results = []
         try:
-            result = unit.go_on()
+            came.append((unit.index, unit.go_on()))
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
             self._end(unit.work, error)
-        else:
-            if unit.remaining:  # a sample is finished before the next one begins
-                with self._lock:
-                    self._pending.appendleft(unit)
-                with suppress(RuntimeError):  # no thread to be had now: the clock tries again
-                    self._start_workers()
-                return
-            finished = [(unit.work, (unit.index, result))]
+        if came and unit.remaining:  # a sample is finished before the next one begins
+            with self._lock:
+                self._pending.appendleft(unit)
+            with suppress(RuntimeError):  # no thread to be had now: the clock tries again
+                self._start_workers()
+            return
         with self._lock:
-            self._finished += finished
+            if came:
+                self._finished.setdefault(unit.work, []).extend(came)
             self._open_units -= 1
         self._flush_soon(unit.work)
 
@@ -449,9 +450,9 @@ class Lane:
     def _flush(self) -> None:
         self._flush_due = False
         with self._lock:
-            finished, self._finished = self._finished, []
-        for work, group in groupby(finished, key=itemgetter(0)):
-            work.hand_over([result for _, result in group])
+            finished, self._finished = self._finished, {}
+        for work, results in finished.items():
+            work.hand_over(results)
 
 
 class LaneClock:
@@ -523,6 +524,8 @@ class WorkerLane(Lane):
     """When the clock looks next; the clock writes it."""
     _is_cut = False
     """Whether what was in flight is cancelled."""
+    _learns = False
+    """Whether it learns what jobs cost."""
 
     def __init__(
         self, max_workers: int, flush_after: float = FLUSH_SECONDS, *, eager: bool = True
@@ -628,14 +631,12 @@ class WorkerLane(Lane):
         begun = self._begin(worker, unit, i)
         if isinstance(begun, StopMark):
             outcome = await self._outcome(worker, unit, i)
-            self._took(unit, worker)
+            if self._learns:
+                unit.work.cost.learn(time.monotonic() - worker.since)
             if not self._leave(worker):
                 return
             begun = unit.outcome_given_calls(begun, outcome)
         self._record(unit, i, begun)
-
-    def _took(self, unit: Unit, worker: Worker) -> None:
-        """Learn what a job took."""
 
     async def _outcome(self, worker: Worker, unit: Unit, i: int) -> Score[Any]:
         """What a job comes to, whatever its code does."""
@@ -797,6 +798,7 @@ class ThreadLane(WorkerLane):
     """
 
     left_behind = "; its thread was left"
+    _learns = True
     _flush_at = 0.0
 
     @property
@@ -876,9 +878,6 @@ class ThreadLane(WorkerLane):
                 context.copy().run(library_loop.drive, going)
         if self._finished:  # nothing comes that would bring it along
             self._flush()
-
-    def _took(self, unit: Unit, worker: Worker) -> None:
-        unit.work.cost.learn(time.monotonic() - worker.since)
 
     async def _awaited(self, worker: Worker, value: Any) -> Any:
         """What a plain function returned to be awaited runs on the library loop, as any coroutine."""

@@ -72,31 +72,30 @@ _inherited: list[asyncio.AbstractEventLoop] = []
 _waiting: dict[object, tuple[asyncio.AbstractEventLoop | None, Fail]] = {}
 
 
-def _turning() -> asyncio.AbstractEventLoop | None:
-    """The library loop, while it can be used."""
-    loop, thread = _loop, _thread  # another thread may shut it down meanwhile
-    if loop is None or thread is None or not thread.is_alive() or loop.is_closed():
-        return None
-    return loop
-
-
 def get_loop() -> asyncio.AbstractEventLoop:
     """The running library loop, started when needed. Any thread may call this, until the
     interpreter exits.
     """
     global _loop, _thread
-    if not _exiting and (loop := _turning()) is not None:
+    loop, thread = _loop, _thread
+    if (
+        loop is not None
+        and thread is not None
+        and thread.is_alive()
+        and not loop.is_closed()
+        and not _exiting
+    ):
         return loop
     with _lock:
         if _exiting:
             raise RuntimeError("The interpreter is exiting: nothing can be evaluated any more.")
-        if (loop := _turning()) is None:
-            loop = _loop = asyncio.new_event_loop()
+        if _loop is loop or _loop is None:  # else another thread has started one meanwhile
+            _loop = asyncio.new_event_loop()
             _thread = threading.Thread(
-                target=_run_loop, args=(loop,), name="rm-gallery-loop", daemon=True
+                target=_run_loop, args=(_loop,), name="rm-gallery-loop", daemon=True
             )
             _thread.start()
-        return loop
+        return _loop
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import weakref
 from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from typing import Any
 
 from rm_gallery.core.engine import loop as library_loop
@@ -12,8 +15,8 @@ from rm_gallery.core.engine.context import RunControl, current_deadline, current
 from rm_gallery.core.engine.engine import (
     JobCost,
     LaneName,
-    Mailbox,
     Plan,
+    Results,
     ThreadLane,
     Unit,
     Work,
@@ -53,20 +56,27 @@ async def run_single(
     """One unit as a part of the run this is called in, or of none; for callers who come with one at
     a time. Who leaves early gives up what is not done. What jobs of its `kind` take is learnt.
     """
-    box = Mailbox()
+    done: Future[Any] = Future()
+
+    def deliver(results: Results) -> None:
+        with suppress(InvalidStateError):  # nobody waits any more
+            done.set_result(results[0][1])
+
+    def fail(error: BaseException) -> None:
+        with suppress(InvalidStateError):
+            done.set_exception(error)
+
     control, outer = current_run.get() or RunControl(fail_fast=None), current_deadline.get()
     cost = _costs.setdefault(kind, JobCost())
-    work = Work(execute, control, box.put, box.fail, deadline, outer, cost=cost)
+    work = Work(execute, control, deliver, fail, deadline, outer, cost=cost)
     # a thread that waits for a thread must not wait for its own
-    threads = lane == "threads"
-    shared = threads and not library_loop.is_driven()
+    driven, threads = library_loop.is_driven(), lane == "threads"
+    shared = threads and not driven
     unit = Unit(work, 0, plan, contextvars.copy_context() if threads else None)
     own = _shared_lane() if shared else lane_named(lane, max_workers, 0.0)
     try:
         own.feed([unit])
-        [(_, result)] = await box.take(None)
-        box.check()  # of a job whose error ends the work there is a result as well
-        return result
+        return done.result() if driven else await asyncio.wrap_future(done)
     except BaseException:
         work.ended = True
         if not shared:
