@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from rm_gallery.core.reward.base_kinds import PerOutputReward
-from rm_gallery.core.score import Bounds, Score, out_of_range
+from rm_gallery.core.score import Bounds, Score, out_of_range, outside
 from rm_gallery.core.utils.errors import Cause, ConfigError
 from rm_gallery.core.utils.identity import is_users
+from rm_gallery.core.utils.models import build
 
 
 class GraderMode(str, Enum):
@@ -208,8 +209,8 @@ RunnerResult = dict[str, list[GraderResult]]
 
 OWN = "(own)"
 """Under what the extra data of a score hold what the result it was read of says itself."""
-_OF_GRADER = ("name", "range", "higher_is_better", "threshold")
-"""What a result says where its grader says it else."""
+_OF_GRADER = {"name": "", "range": (None, None), "higher_is_better": True, "threshold": None}
+"""What a result says where its grader says it else, and what it is where neither does."""
 
 
 def is_number(value: object) -> bool:
@@ -217,37 +218,44 @@ def is_number(value: object) -> bool:
     return hasattr(value, "__float__") and not isinstance(value, str)
 
 
-def score_of(
-    returned: Any, name: str = "", bounds: Bounds = (None, None), declared: bool = True
-) -> Score[Any]:
-    """What a grader of this name and range returned, read: a number, True or False, a dict of fields, a
-    Score, or a result, which may name a range of its own. A score outside its range is a failed
-    one, never a clamp.
+def score_of(returned: Any, grader: AbstractGrader | None = None) -> Score[Any]:
+    """What a grader returned, read: a number, True or False, a dict of fields, a Score, or a result,
+    which may name a range of its own. A score outside its range is a failed one, never a clamp.
 
     Raises ValueError, which names what was found, where it is none of these.
     """
-    if isinstance(returned, Score) and returned.value is None:
+    own: dict[str, Any] = {}
+    if is_number(returned):  # as most are
+        result: Any = GraderScore(score=returned)
+        score = Score(result.score)
+    elif isinstance(returned, Score) and returned.value is None:
         return replace(returned, status="failed") if returned.ok else returned
-    result = returned if isinstance(returned, GraderResult) else _read(returned)
-    # an error tells what went wrong, and may give a reason beside that
-    names = (*_OF_GRADER, "reason") if isinstance(result, GraderError) else _OF_GRADER
-    said = {each: getattr(result, each) for each in names if each in result.model_fields_set}
-    own = {each: value for each, value in said.items() if value != ""}
-    beside: dict[str, Any] = {
-        "extra": {**result.metadata, OWN: own} if own else result.metadata,
-        "usage": result.usage,
-    }
-    if isinstance(result, GraderError):
-        beside |= {"status": result.status, "cause": result.cause, "code": result.error_type}
-        return Score(None, result.error, **beside)
-    if isinstance(result, GraderRank):
-        return Score(tuple(-float(place) for place in result.rank), result.reason, **beside)
+    else:
+        result = returned if isinstance(returned, GraderResult) else _result_of_fields(returned)
+        # an error tells what went wrong, and may give a reason beside that
+        names = (*_OF_GRADER, "reason") if isinstance(result, GraderError) else _OF_GRADER
+        said = {each: getattr(result, each) for each in names if each in result.model_fields_set}
+        own = {each: value for each, value in said.items() if value != ""}
+        beside: dict[str, Any] = {
+            "extra": {**result.metadata, OWN: own} if own else result.metadata,
+            "usage": result.usage,
+        }
+        if isinstance(result, GraderError):
+            beside |= {"status": result.status, "cause": result.cause, "code": result.error_type}
+            return Score(None, result.error, **beside)
+        if isinstance(result, GraderRank):
+            return Score(tuple(-float(place) for place in result.rank), result.reason, **beside)
+        score = Score(result.score, result.reason, **beside)
+    bounds = (None, None) if grader is None else grader.score_range
     given = own.get("range", bounds)
-    problem = out_of_range(name, result.score, given, declared or given != bounds)
-    return problem or Score(result.score, result.reason, **beside)
+    if out_of_range("", result.score, given) is None:
+        return score
+    declared = grader is None or given != bounds or grader.range_declared
+    name = own.get("name", "a result") if grader is None else grader.name
+    return outside(name, result.score, given, declared)
 
 
-def _read(returned: Any) -> GraderResult:
+def _result_of_fields(returned: Any) -> GraderResult:
     if isinstance(returned, Score):
         order = isinstance(returned.value, tuple)
         returned = {
@@ -256,8 +264,6 @@ def _read(returned: Any) -> GraderResult:
             "metadata": {**returned.components, **returned.extra},
             "usage": dict(returned.usage or {}),
         }
-    elif is_number(returned):
-        returned = {"score": returned}
     if not isinstance(returned, Mapping):
         raise ValueError(
             f"a number, True or False, a dict or a Score is needed, found {type(returned).__name__}"
@@ -280,23 +286,22 @@ def as_result(score: Score[Any], about: Mapping[str, Any]) -> GraderResult:
     threshold), as it is handed out.
     """
     metadata = {**score.components, **score.extra}
+    said = {**_OF_GRADER, **about, **metadata.pop(OWN, {})}
     fields: dict[str, Any] = {
-        **about,
-        "reason": score.reason,
-        **metadata.pop(OWN, {}),
+        "name": said["name"],
+        "reason": said.get("reason", score.reason),
         "metadata": metadata,
         "usage": dict(score.usage or {}),
     }
-    kind: type[GraderResult] = GraderScore
+    scale = {"range": said["range"], "higher_is_better": said["higher_is_better"]}
     if score.value is None:
-        kind, status = GraderError, "unscored" if score.status == "unscored" else "failed"
+        status = "unscored" if score.status == "unscored" else "failed"
         fields |= {"error": score.reason, "error_type": score.code, "status": status}
-        fields["cause"] = score.cause
-    elif isinstance(score.value, tuple):
-        kind, fields["rank"] = GraderRank, places_of(score)
-    else:
-        fields["score"] = score.value
-    return kind.model_construct(**{n: each for n, each in fields.items() if n in kind.model_fields})
+        return build(GraderError, {**fields, "cause": score.cause, **scale})
+    if isinstance(score.value, tuple):
+        return build(GraderRank, {**fields, "rank": places_of(score)})
+    fields["score"] = score.value
+    return build(GraderScore, {**fields, **scale, "threshold": said["threshold"]})
 
 
 # -- graders ---------------------------------------------------------------------------------------

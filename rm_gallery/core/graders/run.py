@@ -89,19 +89,21 @@ def graded(grader: AbstractGrader, fields: Any) -> Any:
     began = time.perf_counter()
     value = grader._grade(**fields)
     return (
-        _awaited(grader, value, fields, began) if awaitable(value) else _read(grader, value, fields)
+        _awaited(grader, value, fields, began)
+        if awaitable(value)
+        else _score_read(grader, value, fields)
     )
 
 
 async def _awaited(grader: AbstractGrader, value: Any, fields: Any, began: float) -> Score[Any]:
-    score = _read(grader, await value, fields)
+    score = _score_read(grader, await value, fields)
     seconds = round(time.perf_counter() - began, 4)
     return replace(score, usage={"seconds": seconds, **(score.usage or {})})
 
 
-def _read(grader: AbstractGrader, value: Any, fields: Mapping[str, Any]) -> Score[Any]:
+def _score_read(grader: AbstractGrader, value: Any, fields: Mapping[str, Any]) -> Score[Any]:
     try:
-        score = score_of(value, grader.name, grader.score_range, grader.range_declared)
+        score = score_of(value, grader)
     except (ValueError, TypeError) as error:
         what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         return _unusable(grader, what)
@@ -377,7 +379,7 @@ class RowForm(SampleForm):
         """Note in the row what each grader gave: what an answer caused is worth the worst score."""
         given = zip(self.reward.owed(data), scores, strict=True)
         made = {name: _settled(self._plans[name].grader, score) for name, score in given}
-        data.results = {**data.results, **made}
+        data.__dict__["results"] = {**data.results, **made}
         return data
 
     def plan(self, data: Any, folder: RunFolder | Again | None = None) -> Plan:
@@ -476,7 +478,7 @@ def _score_in(kept: Any, grader: AbstractGrader) -> Score[Any]:
     """A score as it was kept; a failed one where it does not fit."""
     try:
         fields = dict(kept)
-        return score_of(KINDS[fields.pop("kind")](**fields), grader.name, grader.score_range)
+        return score_of(KINDS[fields.pop("kind")](**fields), grader)
     except (ValidationError, ValueError, TypeError, KeyError):
         return _NOT_KEPT
 

@@ -332,7 +332,7 @@ class CallableAggregator(BaseAggregator):
     def __call__(self, results: Mapping[str, Any], **_: Any) -> Any:
         """What the function makes of the results."""
         try:
-            whole = score_of(self.function(dict(results)), self.name)
+            whole = score_of(self.function(dict(results)))
         except Exception as error:  # noqa: BLE001 - it costs its own row only, and is told there
             why = f"{type(error).__name__}: {error}"
             lost = {name: score_of(each) for name, each in results.items() if not each.ok}
