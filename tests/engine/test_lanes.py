@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
 import sys
 import threading
 import time
@@ -262,6 +263,17 @@ def test_where_there_is_no_thread_to_be_had_nobody_waits_for_ever(
         assert made == [[caller.get()], ["deadline"]]
         with pytest.raises(RuntimeError, match="thread"):
             made_of(ThreadLane(2), sleep, plan(0.0), deadline=0.1)
+
+
+def test_a_clock_that_waits_for_nobody_goes_on() -> None:
+    """A lane that another clock forgot had no time to be looked at, which no thread waits for."""
+    clock, lane, seen = LaneClock(), LoopLane(1), threading.Event()
+    clock.look_at(lane, time.monotonic() + 0.05)
+    LaneClock().forget(lane)
+    time.sleep(0.2)
+    late: Any = type("Late", (), {"due": math.inf, "look": lambda self, late: seen.set()})()
+    clock.look_at(late, time.monotonic())
+    assert seen.wait(10.0)
 
 
 def test_a_clock_without_threads_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

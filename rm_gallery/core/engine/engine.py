@@ -503,7 +503,7 @@ class LaneClock:
                     self.forget(*(lane for lane, _ in due))
                     return due
                 self._wakes = min(lane.due for lane in self._lanes)
-                self._ready.wait(self._wakes - now)
+                self._ready.wait(min(self._wakes - now, threading.TIMEOUT_MAX))
             self._runs = False
             return []
 

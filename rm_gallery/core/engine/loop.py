@@ -230,20 +230,23 @@ def run(coroutine: Asked[T], door: str = "A blocking call", twin: str = "its asy
 
 
 def blocking(
-    twin: Callable[P, Asked[T]], door: str = "", *, drives: bool = False
+    twin: Callable[P, Asked[T]], door: str = "", *, drives: bool = False, refused: bool = False
 ) -> Callable[P, T]:
     """The blocking twin of an async method, also of one that a subclass puts in its place; with and
     without a running event loop. It is called `door`, else as the method without its first `a`.
 
     It waits for the library's loop, and is refused there. One that `drives` runs the coroutine on
     the caller's thread, where rows are drawn and may wait, and Ctrl-C leaves time to the calls that
-    are paid for; the runs within wait for the loop, and are refused there.
+    are paid for; the runs within wait for the loop, and are refused there, unless the whole door is
+    `refused`.
     """
     name = twin.__name__
     door = door or name.removeprefix("a")
 
     @wraps(twin)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+        if refused:
+            refuse_blocking(f"{type(args[0]).__name__}.{door}", name)
         coroutine = getattr(args[0], name)(*args[1:], **kwargs)
         return drive(coroutine) if drives else run(coroutine, door, name)
 

@@ -500,7 +500,9 @@ class BaseReward(Configured, metaclass=RewardMeta):
         given = {**keywords, "max_workers": max_workers}
         return await run_list(*self._run_of(samples, options, hooks, given))
 
-    evaluate_batch = library_loop.blocking(async_evaluate_batch, "evaluate_batch", drives=True)
+    evaluate_batch = library_loop.blocking(
+        async_evaluate_batch, "evaluate_batch", drives=True, refused=True
+    )
 
     async def async_score_batch(
         self,
@@ -526,7 +528,7 @@ class BaseReward(Configured, metaclass=RewardMeta):
         given = {**keywords, "max_workers": max_workers}
         return await scores_of(*self._run_of(samples, options, hooks, given, "score_batch"))
 
-    score_batch = library_loop.blocking(async_score_batch, "score_batch", drives=True)
+    score_batch = library_loop.blocking(async_score_batch, "score_batch", drives=True, refused=True)
 
     def _run_of(
         self,
@@ -536,8 +538,6 @@ class BaseReward(Configured, metaclass=RewardMeta):
         keywords: Mapping[str, Any],
         door: str = "evaluate_batch",
     ) -> tuple[BaseReward, Samples, RunOptions, dict[str, Any]]:
-        if library_loop.is_driven():  # by a blocking door
-            library_loop.refuse_blocking(f"{type(self).__name__}.{door}", f"async_{door}")
         progress = False if door == "evaluate_stream" else None
         chosen, values = options_of(self, options, hooks, keywords, progress)
         return self, checked_samples(samples, door), chosen, values

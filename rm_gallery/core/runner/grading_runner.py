@@ -201,18 +201,15 @@ class GradingRunner:
         chosen = chosen_options(options, self.options, keywords, None)[0]
         return grader_batch(self._plans, rows_of(dataset), chosen)
 
-    def run(
-        self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any
-    ) -> RunnerResult:
-        """Grade all rows; works in scripts, in notebooks and on threads. Awaitable twin: `arun`."""
-        library_loop.refuse_blocking("run", "arun")
-        return library_loop.drive(self.arun(dataset, options=options, **keywords))
-
     async def arun(
         self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any
     ) -> RunnerResult:
-        """Grade all rows, from any event loop."""
+        """Grade all rows. `run` waits, in scripts, in notebooks and on threads; `arun` is awaited, from
+        any event loop.
+        """
         return self._by_column(await self._batch(dataset, options, keywords).all())
+
+    run = library_loop.blocking(arun, drives=True, refused=True)
 
     def stream(
         self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any
