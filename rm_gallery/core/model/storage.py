@@ -188,8 +188,7 @@ class ReplyCache:
         with self._lock:
             if len(reply) > MAX_VALUE_BYTES or not self.writable:
                 return False
-            # nobody else writes what holds one reply
-            place = self._places.get(_name_of(key)) if self.one_reply else None
+            place = self._catch_up(key) if self.one_reply else None
             if place == _NONE or place is not None and _value(self._at(place)) == reply:
                 return True
             try:
