@@ -178,7 +178,7 @@ def seen(query: str, response: str, reference_response: str = "none") -> dict[st
 
 
 ROW: dict[str, Any] = {"query": "q", "response": "r", "gold": "g", "a.b": "flat", "extra": 1}
-ROW |= {"a": {"b": [{"c": "deep"}, "last"]}}
+ROW |= {"a": {"b": [{"c": "deep"}, "last"], "empty": {}}}
 
 
 class Odd(BaseGrader):

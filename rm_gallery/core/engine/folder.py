@@ -128,7 +128,9 @@ def _compared(value: Any) -> tuple[Any, bool]:
     return name, isinstance(value, bool)
 
 
-_REMEDY = "Use another folder, or --force-new to move this one aside and start anew."
+_REMEDY = (
+    "Use another folder, or --force-new (force_new=True) to move this one aside and start anew."
+)
 
 
 def _settle_manifest(folder: Path, wanted: Record, remedy: str = _REMEDY) -> None:

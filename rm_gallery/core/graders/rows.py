@@ -109,7 +109,8 @@ def at_path(row: Mapping[str, Any], path: str) -> Any:
     for part in path.replace("[", ".").replace("]", "").split("."):
         if isinstance(here, Mapping):
             value = here.get(part, _ABSENT)
-            there = f"the {'keys' if done else 'columns'} {_names(here)}"
+            kind = "keys" if done else "columns"
+            there = f"the {kind} {_names(here)}" if here else f"no {kind}"
         elif isinstance(here, (list, tuple)):
             index = int(part) if part.lstrip("-").isdigit() else len(here)
             value = here[index] if -len(here) <= index < len(here) else _ABSENT

@@ -50,6 +50,10 @@ class BaseStepWiseReward(BaseReward):
     The steps are `DataOutput.turns`: of a trajectory the policy's own turns, the last of which is
     the answer, with what tools, users and environments said among the steps before; an answer
     without steps is the one step there is.
+
+    In `_evaluate` the step to judge is `sample.output[0].steps[-1]`; `answer` is the output's final
+    one at every step. What tools answered to the step itself is not there: that a rule sees, under
+    `@rule(mode="stepwise")`, as `results`.
     """
 
     kind: ClassVar[Kind] = STEPWISE
@@ -91,7 +95,8 @@ class BasePairWiseReward(BaseReward):
 
     `_evaluate` sees a sample with two outputs and returns two numbers; the larger one wins. A judge
     is asked in both orders by default, and a pair it decides differently in the two is a draw;
-    `extra_data` holds the share of such flips.
+    `extra_data` holds the share of such pairs as `flip_rate`, which is 0.0 also where one order
+    alone was asked for (`both_orders=False`) and none could be seen to flip.
 
     A pair counts that was judged in all its orders. Where some were not, outputs are scored by the
     others: those of which at least half were judged. The output whose comparisons fail is left out,

@@ -646,7 +646,12 @@ class Gate(Cascade):
 
 
 class _Weighted(Composition):
-    """What compositions of named parts with weights share."""
+    """What compositions of named parts with weights share.
+
+    A subclass says how a part's score is scaled (`_on_scale`), how the whole is made (`_combined`,
+    a `Combination`), and its `score_range`. Weights are any finite numbers, 1 where none is given:
+    what else a formula wants of weights and ranges it checks in `model_post_init`, as `Combined`.
+    """
 
     rewards: dict[str, SerializeAsAny[BaseReward]] = Field(min_length=1)
     weights: dict[str, float] = Field(default_factory=dict)

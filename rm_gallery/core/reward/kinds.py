@@ -48,7 +48,8 @@ class Kind(str):
         compares: whether outputs are judged against one another, so that all answers to one prompt
             belong into one sample.
         trial_size: answers that have to be judged together to judge one: 1, 2 for pairs, None for
-            the whole group.
+            the whole group. Control answers take any number; a composition takes a part of another
+            one for pointwise, so give None there.
         hears: whether a score may depend on what tools answered to the turn that is judged.
     """
 

@@ -26,7 +26,9 @@ class TurnRewards(Composition):
 
     Range: that of the total; open at an end that the number of turns decides. A turn whose step has
     no score has no reward. Then there is no total either, for the step's reason (`missing="none"`),
-    or it is that of the other turns (`missing="skip"`). Without an outcome no turn has a reward.
+    or it is that of the other turns (`missing="skip"`). What of the outcome is credited to such a
+    turn is lost with it: all of it, by "last", where the last turn has no step's score. Without an
+    outcome's score no turn has a reward.
 
     Args:
         steps: a stepwise reward; anything `as_part` takes.
