@@ -25,6 +25,7 @@ from rm_gallery import (
     Gate,
     RewardRegistry,
     RewardResult,
+    Score,
     Stage,
     Unscored,
     WeightedSum,
@@ -32,6 +33,7 @@ from rm_gallery import (
 )
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.reward.compose import Savings
+from rm_gallery.core.reward.kinds import Listwise
 from tests.golden import golden
 from tests.reward.rewards import PointJudge, longest, ranked, scored
 from tests.support.samples import make_sample, scores
@@ -130,6 +132,22 @@ def test_compositions(path: Path) -> None:
 class Pairs(BasePairWiseReward):
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         return ranked(self.name, 1.0, 0.0)
+
+
+class InThrees(BaseListWiseReward):
+    """Judges all answers, and is tried by three at a time."""
+
+    kind = Listwise("listwise", compares=True, trial_size=3)
+    score_range = (0.0, 9.0)
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
+        return Score(tuple(float(len(output.answer.text)) for output in sample.output))
+
+
+def test_a_part_of_a_kind_of_ones_own_that_compares_is_shown_all_answers() -> None:
+    whole = WeightedSum({"a": InThrees()})
+    assert (whole.kind, whole.compares) == ("listwise", True)
+    assert scores(whole.evaluate(make_sample("a", "ab", "abc"))) == [1.0, 2.0, 3.0]
 
 
 def test_what_was_said_by_another_reward_before_is_not_what_the_part_says() -> None:

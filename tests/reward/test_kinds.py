@@ -280,6 +280,8 @@ def test_one_order_asks_half_as_often_and_in_seeded_places() -> None:
         scores(reward.evaluate(make_sample("a", "b", unique_id=str(k))))[0] for k in range(60)
     )
     assert len(judge.asked) == 60 and set(won) == {0.0, 1.0} and min(won.values()) > 15
+    done = reward.evaluate(make_sample("a", "b"))
+    assert "flip_rate" not in extra(done, "PairJudge"), "of one order nothing can flip"
     rule = r.PairRule().evaluate(make_sample("a b", "a", "a b"))
     assert scores(rule) == [0.75, 0.0, 0.75] and "flip_rate" not in extra(rule, "PairRule")
 
@@ -373,6 +375,7 @@ def test_a_rules_parameters_may_have_the_names_of_graders_fields(
 ) -> None:
     monkeypatch.setattr(RewardRegistry, "_classes", dict(RewardRegistry._classes))
     rule("sees_all_names")(sees_all_names)
+    assert RewardRegistry.get("sees_all_names").needs == {"reference"}, "it names a reference"
     sample = make_sample("a", query="q", metadata={"reference": ["r1", "r2"]})
     assert scores(RewardRegistry.create("sees_all_names").evaluate(sample)) == [1.0]
 

@@ -126,6 +126,9 @@ GAP = ("one", "unknown", "4")
     ({**STEPS, "total": "last"}, GAP[:2], [0.1, None], None),
     (BOTH, GAP, [0.1, None, 1.1], None),
     ({**BOTH, "missing": "skip"}, GAP, [0.1, None, 1.1], 1.2),
+    # a turn that is skipped takes nothing of the outcome with it
+    ({**BOTH, "missing": "skip"}, ("one", "one", "unknown 4"), [0.1, 1.1, None], 1.2),
+    ({**BOTH, "missing": "skip", "credit": "equal"}, ("one", "one", "unknown 4"), [0.6, 0.6, None], 1.2),
     (BOTH, ("4",), [1.1], 1.1),
     ({**BOTH, "credit": "equal"}, (*["one"] * 400, "4"), [0.1 + 1 / 401] * 401, 41.1),
 ])  # fmt: skip

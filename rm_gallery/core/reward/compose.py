@@ -94,7 +94,9 @@ class Composition(PerOutputReward):
     def kind(self) -> Kind:  # type: ignore[override]  # it follows from the parts
         """`listwise` where a part compares, tried in pairs where a part compares pairs."""
         sizes = {part.kind.trial_size for part in self.parts().values()}
-        return EACH_IN_PAIRS if 2 in sizes else EACH_TOGETHER if None in sizes else EACH_ALONE
+        if sizes <= {1}:
+            return EACH_ALONE
+        return EACH_IN_PAIRS if 2 in sizes else EACH_TOGETHER
 
     @property
     def made_of_parts(self) -> bool:

@@ -48,8 +48,7 @@ class Kind(str):
         compares: whether outputs are judged against one another, so that all answers to one prompt
             belong into one sample.
         trial_size: answers that have to be judged together to judge one: 1, 2 for pairs, None for
-            the whole group. Control answers take any number; a composition takes a part of another
-            one for pointwise, so give None there.
+            the whole group.
         hears: whether a score may depend on what tools answered to the turn that is judged.
     """
 
@@ -394,10 +393,9 @@ def _shares(
     pairs = {f"{i},{j}": seen for (i, j), seen in margins.items()}
     extra: dict[str, Any] = {"pairs": pairs}
     if reward.judged:
-        extra |= {
-            "orders": {pair: orders[pair] for pair in pairs},
-            "flip_rate": flips / len(margins),
-        }
+        extra["orders"] = {pair: orders[pair] for pair in pairs}
+        if reward.both_orders:  # else nothing can flip
+            extra["flip_rate"] = flips / len(margins)
     if len(margins) < math.comb(n, 2):
         extra["judged_pairs"] = f"{len(margins)} of {math.comb(n, 2)}"
     return {

@@ -286,7 +286,8 @@ def rule(
             `f1_score`, stands in the function's module.
         mode: what one call judges: an answer, a step (`stepwise`), or all answers to a prompt
             (`batch`).
-        needs: what it cannot do without beside the answer: `reference`, an extra.
+        needs: what it cannot do without beside the answer: an extra; `reference`, where no parameter
+            says so.
         source: the paper or the benchmark's rule it follows; the last sentence of its documentation.
         example: a sample that fits it.
         score_range: lowest and highest score; None where there is no bound.
@@ -399,6 +400,7 @@ def _reward_class(
         "rule": staticmethod(function),
         "scorer": scorer,
         **facts,
+        "needs": facts["needs"] | ({"reference"} & {p.name.removesuffix("s") for p in seen}),
     }
     for setting in settings:
         default = setting.default

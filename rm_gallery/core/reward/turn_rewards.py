@@ -26,9 +26,8 @@ class TurnRewards(Composition):
 
     Range: that of the total; open at an end that the number of turns decides. A turn whose step has
     no score has no reward. Then there is no total either, for the step's reason (`missing="none"`),
-    or it is that of the other turns (`missing="skip"`). What of the outcome is credited to such a
-    turn is lost with it: all of it, by "last", where the last turn has no step's score. Without an
-    outcome's score no turn has a reward.
+    or it is that of the other turns, to which alone the outcome is credited (`missing="skip"`).
+    Without an outcome's score no turn has a reward.
 
     Args:
         steps: a stepwise reward; anything `as_part` takes.
@@ -139,11 +138,12 @@ class TurnRewards(Composition):
             outcome = parts["outcome"]
             if outcome.value is None:
                 return notes.score_of(outcome.without_value(f"outcome: {outcome.reason}"))
-            shares = credited(outcome.value, n, self.credit, self.gamma)
-            rewards = [
-                None if each is None else each + share
-                for each, share in zip(rewards, shares, strict=True)
-            ]
+            # a turn that is skipped takes no share of the outcome with it
+            paid = [t for t in range(n) if rewards[t] is not None or self.missing == "none"]
+            shares = credited(outcome.value, len(paid), self.credit, self.gamma)
+            for t, share in zip(paid, shares, strict=True):
+                own = rewards[t]
+                rewards[t] = None if own is None else own + share
         known = [each for each in rewards if each is not None]
         total = total_of(known if self.missing == "skip" else rewards, self.total, self.gamma)
         notes.turns = rewards
