@@ -20,6 +20,7 @@ from rm_gallery import (
     GraderConfig,
     GradingRunner,
     LLMGrader,
+    Score,
     environment_reward,
 )
 from rm_gallery.cli.judge import runner_of
@@ -29,6 +30,7 @@ from rm_gallery.core.graders.strategy import BothOrdersGrader, TournamentGrader,
 from rm_gallery.core.runner.aggregator import GatedAggregator, WeightedSumAggregator
 from rm_gallery.core.runner.grading_runner import rows_of
 from rm_gallery.study.grading import grade
+from tests.support.samples import issues, make_sample, scores
 
 ASKED: list[str] = []
 
@@ -272,3 +274,21 @@ def test_a_misspelt_cluster_and_labels_that_are_no_columns_are_refused() -> None
         grade(runner(h=half), rows, cluster="topics")
     with pytest.raises(ConfigError, match="labels"):
         grade(runner(h=half), rows, labels=["good"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "number", [math.nan, math.inf, 10**400, None], ids=["nan", "inf", "large", "none"]
+)
+def test_a_number_that_is_none_gives_no_place_in_an_order(number: Any) -> None:
+    def shortest(responses: list[str]) -> Score[Any]:
+        return Score((*[-float(len(each)) for each in responses[:-1]], number))
+
+    grader = FunctionGrader(shortest, mode="listwise")
+    row = {"responses": ["a", "bb"]}
+    for asked in (grader, BothOrdersGrader(grader), TournamentGrader(grader)):
+        [found] = GradingRunner({"shortest": asked}, show_progress=False).run([row])["shortest"]
+        assert (found.ok, found.error_type, found.cause) == (False, "invalid_result", "rule")
+        assert "a score is a" in found.reason
+    sample = make_sample("a", "bb")
+    assert scores(grader.evaluate(sample)) == [None, None]
+    assert issues(grader.evaluate(sample)) == [("failed", "invalid_result")] * 2

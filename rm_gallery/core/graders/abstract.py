@@ -78,16 +78,8 @@ class GraderScore(GraderResult):
 
     @field_validator("score", mode="before")
     @classmethod
-    def _a_number(cls, value: Any) -> Any:
-        if not is_number(value):
-            raise ValueError(f"a score is a number, found {type(value).__name__}")
-        try:
-            number = float(value)
-        except OverflowError:  # 10**400
-            number = math.inf
-        if not math.isfinite(number):
-            raise ValueError(f"a score is a finite number, found {number}")
-        return number
+    def _a_number(cls, value: Any) -> float:
+        return finite(value)
 
     @property
     def normalized(self) -> float:
@@ -218,6 +210,19 @@ def is_number(value: object) -> bool:
     return hasattr(value, "__float__") and not isinstance(value, str)
 
 
+def finite(value: Any) -> float:
+    """A score as a float; ValueError, which names what was found, for what is no finite number."""
+    if not is_number(value):
+        raise ValueError(f"a score is a number, found {type(value).__name__}")
+    try:
+        number = float(value)
+    except OverflowError:  # 10**400
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"a score is a finite number, found {number}")
+    return number
+
+
 def score_of(returned: Any, grader: AbstractGrader | None = None) -> Score[Any]:
     """What a grader returned, read: a number, True or False, a dict of fields, a Score, or a result,
     which may name a range of its own. A score outside its range is a failed one, never a clamp.
@@ -258,6 +263,8 @@ def score_of(returned: Any, grader: AbstractGrader | None = None) -> Score[Any]:
 def _result_of_fields(returned: Any) -> GraderResult:
     if isinstance(returned, Score):
         order = isinstance(returned.value, tuple)
+        if order:  # NaN is neither before nor behind another, and would be a tie
+            returned = replace(returned, value=tuple(map(finite, returned.value)))
         returned = {
             "rank" if order else "score": places_of(returned) if order else returned.value,
             "reason": returned.reason,
