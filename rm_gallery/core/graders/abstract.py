@@ -262,13 +262,15 @@ def score_of(returned: Any, grader: AbstractGrader | None = None) -> Score[Any]:
 
 def _result_of_fields(returned: Any) -> GraderResult:
     if isinstance(returned, Score):
-        order = isinstance(returned.value, tuple)
-        if order:  # NaN is neither before nor behind another, and would be a tie
-            returned = replace(returned, value=tuple(map(finite, returned.value)))
+        gave = {"score": returned.value}
+        if isinstance(returned.value, tuple):  # NaN beside a number would be a tie
+            gave = {"rank": places_of(Score(tuple(map(finite, returned.value))))}
+        metadata = {**returned.components, **returned.extra}
         returned = {
-            "rank" if order else "score": places_of(returned) if order else returned.value,
+            **metadata.pop(OWN, {}),
+            **gave,
             "reason": returned.reason,
-            "metadata": {**returned.components, **returned.extra},
+            "metadata": metadata,
             "usage": dict(returned.usage or {}),
         }
     if not isinstance(returned, Mapping):
@@ -286,6 +288,20 @@ def _result_of_fields(returned: Any) -> GraderResult:
     if rest:
         fields["metadata"] = {**fields.get("metadata", {}), **rest}
     return GraderScore(**fields)
+
+
+def scale_of(score: Score[Any], grader: AbstractGrader) -> tuple[Bounds, bool]:
+    """The range that a score is of, and whether higher is better there: of the result it was read
+    of, else of its grader.
+    """
+    own = score.extra.get(OWN, {})
+    low, high = own.get("range", grader.score_range)
+    return (low, high), own.get("higher_is_better", grader.higher_is_better)
+
+
+def said_alone(score: Score[Any]) -> Score[Any]:
+    """The score without what the result that it was read of says itself."""
+    return replace(score, extra={key: each for key, each in score.extra.items() if key != OWN})
 
 
 def as_result(score: Score[Any], about: Mapping[str, Any]) -> GraderResult:

@@ -23,6 +23,7 @@ from rm_gallery.core.graders.abstract import (
     default_name,
     parameters,
     places_of,
+    said_alone,
     score_of,
     usage_sum,
 )
@@ -152,13 +153,14 @@ class BaseGrader(AbstractGrader):
         if graded.value is None:
             raise error_of(graded)
         if not self.compares:
-            return [graded]
+            return [said_alone(graded)]
         others = max(1, len(order) - 1)
         shares = [
             (sum(own > other for other in graded.value) + 0.5 * (graded.value.count(own) - 1))
             / others
             for own in graded.value
         ]
+        graded = said_alone(graded)
         return [replace(graded, value=shares[order.index(i)]) for i in range(len(order))]
 
     def _options(self, options: RunOptions | None, keywords: Mapping[str, Any]) -> RunOptions:
