@@ -18,6 +18,7 @@ from rm_gallery import (
     FakeLLM,
     FunctionGrader,
     GraderConfig,
+    GraderScore,
     GradingRunner,
     LLMGrader,
     Score,
@@ -292,3 +293,26 @@ def test_a_number_that_is_none_gives_no_place_in_an_order(number: Any) -> None:
     sample = make_sample("a", "bb")
     assert scores(grader.evaluate(sample)) == [None, None]
     assert issues(grader.evaluate(sample)) == [("failed", "invalid_result")] * 2
+
+
+def lowest_of_five(response: str) -> GraderScore:
+    return GraderScore(score=1, range=(1, 5))
+
+
+def lower_is_better(response: str) -> GraderScore:
+    return GraderScore(score=1, range=(0, 1), higher_is_better=False)
+
+
+@pytest.mark.parametrize(
+    ("function", "declared"),
+    [(lowest_of_five, {"score_range": (1, 5)}), (lower_is_better, {"higher_is_better": False})],
+)
+def test_a_result_of_another_scale_is_no_score_of_a_sample(
+    function: Any, declared: dict[str, Any]
+) -> None:
+    """The lowest of [1, 5] was the highest of [0, 1]."""
+    sample, grader = make_sample("a"), FunctionGrader(function)
+    assert grader.evaluate(response="a").score == 1
+    assert issues(grader.evaluate(sample)) == [("failed", "undeclared_range")]
+    for settings in (declared, {**declared, "score_range": (None, None)}):
+        assert scores(FunctionGrader(function, **settings).evaluate(sample)) == [1.0]
