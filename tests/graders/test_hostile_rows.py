@@ -18,6 +18,7 @@ from rm_gallery import (
     FakeLLM,
     FunctionGrader,
     GraderConfig,
+    GraderRank,
     GraderScore,
     GradingRunner,
     LLMGrader,
@@ -316,3 +317,21 @@ def test_a_result_of_another_scale_is_no_score_of_a_sample(
     assert issues(grader.evaluate(sample)) == [("failed", "undeclared_range")]
     for settings in (declared, {**declared, "score_range": (None, None)}):
         assert scores(FunctionGrader(function, **settings).evaluate(sample)) == [1.0]
+
+
+def test_an_order_where_a_score_is_needed_is_told_as_one() -> None:
+    def better(responses: list[str]) -> GraderRank:
+        return GraderRank(rank=[2, 1], reason="the second is right")
+
+    grader = FunctionGrader(better)
+    runner = GradingRunner(
+        {"order": grader, "twice": GraderConfig(grader, repeat=2)},
+        aggregators=WeightedSumAggregator("mean", weights={"order": 1}),
+        show_progress=False,
+    )
+    found = runner.run([{"responses": ["a", "b"]}])
+    for name, said in (
+        ("twice", "0 of 2 gradings gave a score, 2 are needed: it gave a GraderRank"),
+        ("mean", "order: GraderRank"),
+    ):
+        assert [result.reason for result in found[name]] == [said]

@@ -141,7 +141,8 @@ class _Repeated(_Wrapper):
                 votes.append(one)
                 noted.append({"score": one.value, "reason": one.reason})
             else:
-                noted.append({"error": one.reason, "type": one.code or "GraderRank"})
+                why = "it gave a GraderRank" if one.ok else one.reason
+                noted.append({"error": why, "type": one.code or "GraderRank"})
         if len(votes) < (least := self.least or self._usual()):
             why = next((one["error"] for one in noted if "error" in one), "")
             raise _missed(
