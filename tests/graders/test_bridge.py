@@ -327,7 +327,7 @@ def test_a_reward_is_a_grader_with_the_same_score_and_back() -> None:
     ):
         found: Any = as_grader(reward).evaluate(row)
         assert (found.score if found.ok else None) == expected
-        assert scores(reward.evaluate(sample_of(row))) == [expected]
+        assert scores(reward.evaluate(sample_of(row, compares=False))) == [expected]
     assert as_reward(as_grader(reward)) is reward
     assert as_grader(as_grader(reward)).name == reward.name
     kind = FunctionGrader(longest)
@@ -357,6 +357,15 @@ def test_a_reward_that_compares_gives_a_rank_and_one_of_steps_the_score_of_its_o
     assert isinstance(steps, GraderScore) and steps.score == 1.5
     one = as_grader(Steps()).evaluate(response="4")
     assert isinstance(one, GraderScore) and one.score == 4.0, "an answer without steps is one"
+
+
+@pytest.mark.parametrize("beside", [["a", "bb"], [], None, "text"])
+def test_a_reward_of_one_answer_reads_response_whatever_a_column_of_several_holds(
+    beside: Any,
+) -> None:
+    runner = GradingRunner({"length": as_grader("length_baseline")}, show_progress=False)
+    row = {"query": "q", "response": "abcde", "responses": beside}
+    assert [result.score for result in runner.run([row])["length"]] == [5.0]
 
 
 class Label(BasePointWiseReward):

@@ -18,8 +18,11 @@ from rm_gallery import (
     FakeLLM,
     FunctionGrader,
     GraderConfig,
+    GraderRank,
+    GraderScore,
     GradingRunner,
     LLMGrader,
+    Score,
     environment_reward,
 )
 from rm_gallery.cli.judge import runner_of
@@ -29,6 +32,7 @@ from rm_gallery.core.graders.strategy import BothOrdersGrader, TournamentGrader,
 from rm_gallery.core.runner.aggregator import GatedAggregator, WeightedSumAggregator
 from rm_gallery.core.runner.grading_runner import rows_of
 from rm_gallery.study.grading import grade
+from tests.support.samples import issues, make_sample, scores
 
 ASKED: list[str] = []
 
@@ -272,3 +276,62 @@ def test_a_misspelt_cluster_and_labels_that_are_no_columns_are_refused() -> None
         grade(runner(h=half), rows, cluster="topics")
     with pytest.raises(ConfigError, match="labels"):
         grade(runner(h=half), rows, labels=["good"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "number", [math.nan, math.inf, 10**400, None], ids=["nan", "inf", "large", "none"]
+)
+def test_a_number_that_is_none_gives_no_place_in_an_order(number: Any) -> None:
+    def shortest(responses: list[str]) -> Score[Any]:
+        return Score((*[-float(len(each)) for each in responses[:-1]], number))
+
+    grader = FunctionGrader(shortest, mode="listwise")
+    row = {"responses": ["a", "bb"]}
+    for asked in (grader, BothOrdersGrader(grader), TournamentGrader(grader)):
+        [found] = GradingRunner({"shortest": asked}, show_progress=False).run([row])["shortest"]
+        assert (found.ok, found.error_type, found.cause) == (False, "invalid_result", "rule")
+        assert "a score is a" in found.reason
+    sample = make_sample("a", "bb")
+    assert scores(grader.evaluate(sample)) == [None, None]
+    assert issues(grader.evaluate(sample)) == [("failed", "invalid_result")] * 2
+
+
+def lowest_of_five(response: str) -> GraderScore:
+    return GraderScore(score=1, range=(1, 5))
+
+
+def lower_is_better(response: str) -> GraderScore:
+    return GraderScore(score=1, range=(0, 1), higher_is_better=False)
+
+
+@pytest.mark.parametrize(
+    ("function", "declared"),
+    [(lowest_of_five, {"score_range": (1, 5)}), (lower_is_better, {"higher_is_better": False})],
+)
+def test_a_result_of_another_scale_is_no_score_of_a_sample(
+    function: Any, declared: dict[str, Any]
+) -> None:
+    """The lowest of [1, 5] was the highest of [0, 1]."""
+    sample, grader = make_sample("a"), FunctionGrader(function)
+    assert grader.evaluate(response="a").score == 1
+    assert issues(grader.evaluate(sample)) == [("failed", "undeclared_range")]
+    for settings in (declared, {**declared, "score_range": (None, None)}):
+        assert scores(FunctionGrader(function, **settings).evaluate(sample)) == [1.0]
+
+
+def test_an_order_where_a_score_is_needed_is_told_as_one() -> None:
+    def better(responses: list[str]) -> GraderRank:
+        return GraderRank(rank=[2, 1], reason="the second is right")
+
+    grader = FunctionGrader(better)
+    runner = GradingRunner(
+        {"order": grader, "twice": GraderConfig(grader, repeat=2)},
+        aggregators=WeightedSumAggregator("mean", weights={"order": 1}),
+        show_progress=False,
+    )
+    found = runner.run([{"responses": ["a", "b"]}])
+    for name, said in (
+        ("twice", "0 of 2 gradings gave a score, 2 are needed: it gave a GraderRank"),
+        ("mean", "order: GraderRank"),
+    ):
+        assert [result.reason for result in found[name]] == [said]

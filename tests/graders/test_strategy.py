@@ -8,16 +8,68 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from rm_gallery import Budget, GraderRegistry, GraderScore, OpenaiLLM, evaluate
+from rm_gallery import (
+    Budget,
+    FunctionGrader,
+    GraderConfig,
+    GraderError,
+    GraderRegistry,
+    GraderScore,
+    GradingRunner,
+    OpenaiLLM,
+    evaluate,
+)
 from rm_gallery.core.graders.bridge import as_reward
 from rm_gallery.core.graders.strategy import (
     AverageGrader,
     VotingGrader,
 )
+from rm_gallery.core.runner.aggregator import WeightedSumAggregator
 from tests.reward.rewards import Listening
 from tests.support.judge_server import JudgeServer
 
 ROW = {"query": "q", "response": "r"}
+
+
+def strict(response: str) -> GraderScore:
+    """A result of a scale that its function has not declared."""
+    return GraderScore(
+        name="strict", score=1 + len(response), range=(1, 5), higher_is_better=False, threshold=3
+    )
+
+
+def test_gradings_whose_results_name_their_own_scale_are_of_that_scale() -> None:
+    grader = FunctionGrader(strict)
+    runner = GradingRunner(
+        {
+            "once": grader,
+            "twice": GraderConfig(grader, repeat=2),
+            "average": AverageGrader(grader),
+            "votes": VotingGrader(grader),
+            "votes of averages": VotingGrader(AverageGrader(grader)),
+        },
+        aggregators=[WeightedSumAggregator("mean")],
+        show_progress=False,
+    )
+    said = {"name", "score", "range", "higher_is_better", "threshold"}
+    for response in ("", "a", "four"):
+        found = {
+            name: one.model_dump() for name, [one] in runner.run([{"response": response}]).items()
+        }
+        mean = found.pop("mean")
+        once = {each: found["once"][each] for each in said}
+        assert once["range"] == (1.0, 5.0) and not once["higher_is_better"]
+        for name, one in found.items():
+            assert {each: one[each] for each in said} == once, name
+        assert mean["score"] == 1 - len(response) / 4
+
+
+def test_gradings_of_different_scales_have_no_mean() -> None:
+    tops = iter([1, 5])
+    function = FunctionGrader(lambda response: GraderScore(score=1, range=(0, next(tops))))
+    found = AverageGrader(function, n=2).evaluate(ROW)
+    assert isinstance(found, GraderError) and found.cause == "rule"
+    assert "different scales" in found.reason
 
 
 def highest(tied: Any, votes: Any) -> float:

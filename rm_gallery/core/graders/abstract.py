@@ -78,16 +78,8 @@ class GraderScore(GraderResult):
 
     @field_validator("score", mode="before")
     @classmethod
-    def _a_number(cls, value: Any) -> Any:
-        if not is_number(value):
-            raise ValueError(f"a score is a number, found {type(value).__name__}")
-        try:
-            number = float(value)
-        except OverflowError:  # 10**400
-            number = math.inf
-        if not math.isfinite(number):
-            raise ValueError(f"a score is a finite number, found {number}")
-        return number
+    def _a_number(cls, value: Any) -> float:
+        return finite(value)
 
     @property
     def normalized(self) -> float:
@@ -218,6 +210,19 @@ def is_number(value: object) -> bool:
     return hasattr(value, "__float__") and not isinstance(value, str)
 
 
+def finite(value: Any) -> float:
+    """A score as a float; ValueError, which names what was found, for what is no finite number."""
+    if not is_number(value):
+        raise ValueError(f"a score is a number, found {type(value).__name__}")
+    try:
+        number = float(value)
+    except OverflowError:  # 10**400
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"a score is a finite number, found {number}")
+    return number
+
+
 def score_of(returned: Any, grader: AbstractGrader | None = None) -> Score[Any]:
     """What a grader returned, read: a number, True or False, a dict of fields, a Score, or a result,
     which may name a range of its own. A score outside its range is a failed one, never a clamp.
@@ -257,11 +262,15 @@ def score_of(returned: Any, grader: AbstractGrader | None = None) -> Score[Any]:
 
 def _result_of_fields(returned: Any) -> GraderResult:
     if isinstance(returned, Score):
-        order = isinstance(returned.value, tuple)
+        gave = {"score": returned.value}
+        if isinstance(returned.value, tuple):  # NaN beside a number would be a tie
+            gave = {"rank": places_of(Score(tuple(map(finite, returned.value))))}
+        metadata = {**returned.components, **returned.extra}
         returned = {
-            "rank" if order else "score": places_of(returned) if order else returned.value,
+            **metadata.pop(OWN, {}),
+            **gave,
             "reason": returned.reason,
-            "metadata": {**returned.components, **returned.extra},
+            "metadata": metadata,
             "usage": dict(returned.usage or {}),
         }
     if not isinstance(returned, Mapping):
@@ -279,6 +288,20 @@ def _result_of_fields(returned: Any) -> GraderResult:
     if rest:
         fields["metadata"] = {**fields.get("metadata", {}), **rest}
     return GraderScore(**fields)
+
+
+def scale_of(score: Score[Any], grader: AbstractGrader) -> tuple[Bounds, bool]:
+    """The range that a score is of, and whether higher is better there: of the result it was read
+    of, else of its grader.
+    """
+    own = score.extra.get(OWN, {})
+    low, high = own.get("range", grader.score_range)
+    return (low, high), own.get("higher_is_better", grader.higher_is_better)
+
+
+def said_alone(score: Score[Any]) -> Score[Any]:
+    """The score without what the result that it was read of says itself."""
+    return replace(score, extra={key: each for key, each in score.extra.items() if key != OWN})
 
 
 def as_result(score: Score[Any], about: Mapping[str, Any]) -> GraderResult:

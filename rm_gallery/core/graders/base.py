@@ -23,6 +23,8 @@ from rm_gallery.core.graders.abstract import (
     default_name,
     parameters,
     places_of,
+    said_alone,
+    scale_of,
     score_of,
     usage_sum,
 )
@@ -30,7 +32,7 @@ from rm_gallery.core.graders.rows import Mapper, fields_of
 from rm_gallery.core.graders.run import GraderPlan, agraded, error_of, grade_all, grade_one
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.registry import Registry
-from rm_gallery.core.score import Score, failed
+from rm_gallery.core.score import UNDECLARED, Score, failed
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import copy_with, unknown_name
 from rm_gallery.core.utils.prompt import seeded_order
@@ -152,14 +154,29 @@ class BaseGrader(AbstractGrader):
         if graded.value is None:
             raise error_of(graded)
         if not self.compares:
-            return [graded]
+            return [self._on_its_scale(graded)]
         others = max(1, len(order) - 1)
         shares = [
             (sum(own > other for other in graded.value) + 0.5 * (graded.value.count(own) - 1))
             / others
             for own in graded.value
         ]
+        graded = said_alone(graded)
         return [replace(graded, value=shares[order.index(i)]) for i in range(len(order))]
+
+    def _on_its_scale(self, score: Score[Any]) -> Score[Any]:
+        """The score of a sample's answer; failed where its result is of another scale: 1 of [1, 5]
+        is no 1 of [0, 1].
+        """
+        bounds, higher = scale_of(score, self)
+        if self.score_range in (bounds, (None, None)) and higher is self.higher_is_better:
+            return said_alone(score)
+        reason = (
+            f"{self.name} gave a result with range={bounds} and higher_is_better={higher}, and has "
+            f"another scale itself; declare that of its results: score_range={bounds}, "
+            f"higher_is_better={higher}."
+        )
+        return failed(UNDECLARED, reason, "rule")
 
     def _options(self, options: RunOptions | None, keywords: Mapping[str, Any]) -> RunOptions:
         return chosen_options(options, RunOptions(max_workers=self.max_workers), keywords, None)[0]

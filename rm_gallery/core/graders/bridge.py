@@ -121,7 +121,7 @@ class RewardGrader(BaseGrader):
         return getattr(self.reward, "llm", None)
 
     async def _grade(self, /, **fields: Any) -> Score[Any]:
-        said = await scores_of_one(self.reward, sample_of(fields), {})
+        said = await scores_of_one(self.reward, sample_of(fields, self.compares), {})
         if missing := [score for score in said if score.value is None]:
             return missing[0].without_value()
         first = said[0].steps[-1] if said[0].steps else said[0]
@@ -138,8 +138,10 @@ _FIELDS = frozenset(
 )
 
 
-def sample_of(fields: Mapping[str, Any]) -> DataSample:
-    """The sample that a reward sees of a grader's fields."""
+def sample_of(fields: Mapping[str, Any], compares: bool) -> DataSample:
+    """The sample that a reward sees of a grader's fields: of `responses` where it compares, else of
+    `response`, whichever columns there are beside.
+    """
     if fields.get("messages"):
         messages = chat_messages(fields["messages"])
     else:
@@ -161,7 +163,7 @@ def sample_of(fields: Mapping[str, Any]) -> DataSample:
     if about is not None and not isinstance(about, Mapping):  # a column of that name like any other
         others["metadata"], about = about, None
     steps = [Step(role="assistant", content=str(text)) for text in _steps_of(fields.get("steps"))]
-    responses = fields["responses"] if "responses" in fields else [fields["response"]]
+    responses = fields["responses"] if compares else [fields["response"]]
     return DataSample(
         unique_id=str(fields.get("id") or ""),
         input=messages,

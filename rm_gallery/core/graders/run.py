@@ -23,7 +23,6 @@ from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.single import run_single
 from rm_gallery.core.graders.abstract import (
     KINDS,
-    OWN,
     AbstractGrader,
     GraderResult,
     as_result,
@@ -129,8 +128,7 @@ async def agraded(grader: AbstractGrader, fields: dict[str, Any]) -> Score[Any]:
     value: Any = _on_loop(grader, bound(grader, fields))
     # a grader that asks a model may have a plain `_grade` of its own
     score: Score[Any] = await value if awaitable(value) else value
-    extra = {name: each for name, each in score.extra.items() if name != OWN}
-    return replace(score, extra=extra)
+    return score
 
 
 def _on_loop(grader: AbstractGrader, fields: Any) -> Any:

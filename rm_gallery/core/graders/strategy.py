@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from pydantic import Field, SerializeAsAny
 
 from rm_gallery.core.engine.loop import RunStopped
+from rm_gallery.core.graders.abstract import OWN, scale_of
 from rm_gallery.core.graders.base import (
     BaseGrader,
     GraderMode,
@@ -140,7 +141,8 @@ class _Repeated(_Wrapper):
                 votes.append(one)
                 noted.append({"score": one.value, "reason": one.reason})
             else:
-                noted.append({"error": one.reason, "type": one.code or "GraderRank"})
+                why = "it gave a GraderRank" if one.ok else one.reason
+                noted.append({"error": why, "type": one.code or "GraderRank"})
         if len(votes) < (least := self.least or self._usual()):
             why = next((one["error"] for one in noted if "error" in one), "")
             raise _missed(
@@ -149,8 +151,13 @@ class _Repeated(_Wrapper):
                 results,
                 "votes",
             )
+        scales = {scale_of(vote, self) for vote in votes}
+        if len(scales) > 1:
+            raise ValueError(f"{self.what} of different scales have no common one: {scales}")
         score, reason, metadata = self._verdict(votes, self.n - len(results))
-        return Score(score, reason, extra={**metadata, "results": noted}, usage=usage_sum(results))
+        own = {OWN: votes[0].extra[OWN]} if OWN in votes[0].extra else {}
+        extra = {**metadata, "results": noted, **own}
+        return Score(score, reason, extra=extra, usage=usage_sum(results))
 
     def _usual(self) -> int:
         return self.n

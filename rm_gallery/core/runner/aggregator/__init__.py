@@ -156,8 +156,8 @@ class NotCombined(ScoreError):
 
 def _outcome(result: Any) -> Score[Any]:
     score = score_of(result)
-    if isinstance(score.value, tuple):
-        score = failed("aggregate", "", "rule")
+    if isinstance(score.value, tuple):  # why the responses are in this order is no matter here
+        return failed("aggregate", type(result).__name__, "rule")
     return score if score.ok else replace(score, reason=result.reason or type(result).__name__)
 
 
