@@ -128,3 +128,18 @@ def test_calls_that_fail_until_the_deadline_of_their_sample_end_a_run_as_others_
     assert "calls all failed" in str(control.stopped)
     assert issues(found[0]) == [("failed", "deadline")]
     assert issues(found[-1]) == [("failed", "stopped")]
+
+
+class Later(FakeLLM):
+    cache: bool | None = False
+
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        raise ProviderError("Later.", kind="rate_limit", status=429, retry_after=60.0)
+
+
+def test_who_waits_until_his_deadline_for_an_endpoint_that_asks_for_patience_names_it() -> None:
+    judge = PointJudge(llm=Later(model="later", reply="yes"))
+    samples = [make_sample(str(number)) for number in range(3)]
+    found = judge.evaluate_batch(samples, deadline=0.3, max_workers=1)
+    said = [issue for one in found for issue in one.output[0].answer.reward.issues]
+    assert [(issue.reason, issue.cause) for issue in said] == [("deadline", "endpoint")] * 3
