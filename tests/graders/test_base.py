@@ -29,6 +29,7 @@ from rm_gallery.core.graders.llm import RubricGrader, grader_rubric
 from rm_gallery.core.reward.base import BasePointWiseRubricReward
 from rm_gallery.core.runner.grading_runner import asks_for_judge, build_reward
 from tests.reward.rewards import PointJudge, Rule
+from tests.support.samples import issues, make_sample, scores
 
 
 def counted(response: str, more: int = 0, **rest: Any) -> float:
@@ -256,3 +257,23 @@ def test_an_error_that_a_grader_returns_comes_out_with_its_own_reason() -> None:
     found = FunctionGrader(lambda response: given, name="odd").evaluate(response="x")
     assert isinstance(found, GraderError) and found.metadata == {"seen": 1}
     assert (found.error, found.reason, found.error_type) == ("went wrong", "why", "odd")
+
+
+def test_what_a_result_says_it_cost_and_what_it_is_called_is_kept_where_it_belongs() -> None:
+    said: dict[str, Any] = {"name": "mine", "threshold": 0.4, "usage": {"calls": 2.0}}
+    grader = FunctionGrader(lambda response: GraderScore(score=0.5, **said), name="outer")
+    assert grader.evaluate(response="x").usage == {"calls": 2.0}
+    assert grader.evaluate_batch([{"response": "x"}])[0].usage == {"calls": 2.0}
+    written = grader.evaluate(make_sample("x")).output[0].answer.reward
+    assert (written.score, written.extra_data.get("outer", {})) == (0.5, {})
+
+
+def test_whose_doing_it_is_that_several_responses_have_no_order_nobody_can_tell() -> None:
+    class Refuses(BaseGrader):
+        mode: GraderMode = GraderMode.LISTWISE
+
+        def _grade(self, query: str, responses: list[str]) -> Any:
+            raise Unscored("it cannot be judged", reason="unreadable", cause="answer")
+
+    found = Refuses().evaluate(make_sample("a", "b"))
+    assert issues(found) == [("unscored", "unreadable")] * 2 and scores(found) == [None, None]

@@ -179,3 +179,14 @@ def test_rows_the_run_did_not_get_to_are_looked_at_by_no_grader() -> None:
     for column in found.values():
         assert score_of(column[-1]).code == "stopped"
     assert 0.5 in scores(found["stops"])
+
+
+def test_what_breaks_on_its_own_reference_as_well_is_no_answers_doing() -> None:
+    def reads(response: str, reference_response: str) -> float:
+        return float(response)
+
+    rows = [{"response": "TRAP", "reference_response": text} for text in ("0.5", "a word")]
+    runner = GradingRunner({"reads": made(reads)}, show_progress=False)
+    readable, unreadable = (runner.run([row], blame="probe")["reads"][0] for row in rows)
+    assert (scores([readable]), readable.metadata["caused_by"]) == ([0.0], "answer")
+    assert not unreadable.ok and unreadable.cause == "rule"

@@ -11,6 +11,7 @@ import pickle
 import re
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import orjson
@@ -600,6 +601,22 @@ def test_a_call_outside_of_any_run_is_not_bound_by_the_runs_beside_it() -> None:
     assert begun.wait(10.0) and llm.chat("outside").text
     judged.join(10.0)
     assert met == [True]
+    # and the runs that come later are bound as they ask to be
+    most, going = [0], [0]
+
+    class Counting(FakeLLM):
+        async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+            going[0] += 1
+            most[0] = max(*most, *going)
+            await asyncio.sleep(0.02)
+            going[0] -= 1
+            return await super().attempt(payload, timeout)
+
+    later = PointJudge(llm=Counting(reply="<score>3</score>"))
+    given = [[make_sample(f"{run} {number}") for number in range(5)] for run in "ab"]
+    with ThreadPoolExecutor(2) as beside:
+        list(beside.map(lambda one: later.evaluate_batch(one, max_workers=1), given))
+    assert most == [1]
 
 
 ONE_A_MINUTE: dict[str, Any] = {"requests_per_minute": 1}

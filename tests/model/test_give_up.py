@@ -10,6 +10,8 @@ from rm_gallery import Budget, FakeLLM, ProviderError
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl, RunStopped, current_run
 from rm_gallery.core.model.client import complete
+from tests.reward.rewards import PointJudge
+from tests.support.samples import issues, make_sample
 
 
 class Gone(FakeLLM):
@@ -110,3 +112,34 @@ def test_whoever_waits_for_a_budget_takes_no_slot_from_others() -> None:
 
     library_loop.submit(main()).result(timeout=20)
     assert llm.answered.index("run 99") <= 2 and len(llm.answered) == 17
+
+
+class Broken(FakeLLM):
+    cache: bool | None = False
+
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        raise ProviderError("It is broken.", kind="transient", status=500)
+
+
+def test_calls_that_fail_until_the_deadline_of_their_sample_end_a_run_as_others_do() -> None:
+    judge, control = PointJudge(llm=Broken(reply="yes", max_attempts=1000)), RunControl()
+    samples = [make_sample(str(number)) for number in range(100)]
+    found = judge.evaluate_batch(samples, deadline=0.1, max_workers=4, control=control)
+    assert "calls all failed" in str(control.stopped)
+    assert issues(found[0]) == [("failed", "deadline")]
+    assert issues(found[-1]) == [("failed", "stopped")]
+
+
+class Later(FakeLLM):
+    cache: bool | None = False
+
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        raise ProviderError("Later.", kind="rate_limit", status=429, retry_after=60.0)
+
+
+def test_who_waits_until_his_deadline_for_an_endpoint_that_asks_for_patience_names_it() -> None:
+    judge = PointJudge(llm=Later(model="later", reply="yes"))
+    samples = [make_sample(str(number)) for number in range(3)]
+    found = judge.evaluate_batch(samples, deadline=0.3, max_workers=1)
+    said = [issue for one in found for issue in one.output[0].answer.reward.issues]
+    assert [(issue.reason, issue.cause) for issue in said] == [("deadline", "endpoint")] * 3

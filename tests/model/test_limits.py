@@ -13,7 +13,7 @@ import pytest
 from rm_gallery import ProviderError
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.model.client import persist
-from rm_gallery.core.model.limits import End, Endpoint, RetryPolicy, Visit
+from rm_gallery.core.model.limits import End, Endpoint, RateLimit, RetryPolicy, Visit
 from rm_gallery.core.utils.errors import DeadlineExceeded, ProviderErrorKind
 from tests.engine.virtual_time import now, run_virtual
 
@@ -61,6 +61,36 @@ def test_a_waiter_that_is_cancelled_just_after_it_was_handed_the_slot_passes_it_
         assert cancelled.cancelled() and bound.in_flight == bound.waiting == 0
 
     run_virtual(main())
+
+
+def test_a_call_that_is_cancelled_just_as_its_rate_allows_it_leaves_its_turn_to_the_next() -> None:
+    async def main() -> float:
+        rate, loop = RateLimit(60.0, clock=now), asyncio.get_running_loop()
+        assert rate.enter(1)
+        cancelled, patient = (asyncio.ensure_future(rate.wait(1, "a")) for _ in range(2))
+        await asyncio.sleep(0)
+        loop.call_later(1.0, cancelled.cancel)
+        began = now()
+        await patient
+        assert cancelled.cancelled()
+        return now() - began
+
+    assert run_virtual(main()) == pytest.approx(1.0, abs=0.01)
+
+
+def test_an_endpoint_that_takes_far_longer_than_it_did_is_slow_until_it_is_quick_again() -> None:
+    async def main() -> list[str]:
+        bound, said = limiter(4), list[str]()
+        for seconds in (0.1, 4.0, 0.1):
+            for _ in range(16):
+                turn = await entered(bound)
+                turn.note_sent()
+                await asyncio.sleep(seconds)
+                bound.leave(turn)
+            said.append(bound.trouble)
+        return said
+
+    assert run_virtual(main()) == ["", "The endpoint is slow", ""]
 
 
 def test_a_call_that_is_cancelled_as_it_is_let_go_to_look_leaves_the_look_to_the_next() -> None:

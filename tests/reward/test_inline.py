@@ -73,6 +73,14 @@ def test_whatever_a_rule_raises_costs_its_own_row(error: BaseException, inline: 
     assert scores(reward.evaluate(samples[1])) == [None]
 
 
+@pytest.mark.parametrize("inline", [True, False])
+def test_what_failed_is_said_at_the_end_of_the_run(inline: bool, warned: list[str]) -> None:
+    reward = made("breaks_so", raising(KeyError("odd")), inline)
+    reward.evaluate_batch([make_sample(text) for text in ("good", "bad", "bad")])
+    [said] = warned
+    assert "of 3 samples 2 failed" in said and "(2) error: KeyError: 'odd'" in said
+
+
 def test_ctrl_c_ends_a_run_of_a_rule_that_is_called_at_once() -> None:
     reward = made("breaks_so", raising(KeyboardInterrupt()), True)
     with pytest.raises(KeyboardInterrupt):

@@ -19,6 +19,7 @@ from rm_gallery import (
     BasePairWiseReward,
     BasePointWiseReward,
     BaseStepWiseReward,
+    Budget,
     ConfigError,
     DataSample,
     FakeLLM,
@@ -302,6 +303,44 @@ def test_orders_that_disagree_are_a_draw_whatever_their_margins() -> None:
     assert (scores(found), said["flip_rate"]) == ([0.5, 0.5], 1.0)
     margins = dict(zip(map(tuple, said["orders"]["0,1"]), said["pairs"]["0,1"], strict=True))
     assert margins == {(0, 1): 9.0, (1, 0): -1.0}, "each margin beside the order it was seen in"
+
+
+class Partly(Margins):
+    """Breaks on one of the pairs."""
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        if {output.answer.text for output in sample.output} == {"b", "c"}:
+            raise KeyError("no such pair")
+        return super()._evaluate(sample, **kwargs)
+
+
+def test_an_answer_of_which_half_the_pairs_were_judged_has_its_share_of_those() -> None:
+    found = Partly().evaluate(make_sample("a", "b", "c"))
+    said = extra(found, "margins")
+    assert (scores(found), said["judged_pairs"]) == ([0.5, 0.5, 0.5], "2 of 3")
+    assert said["flip_rate"] == 1.0, "of the pairs that were judged"
+
+
+@pytest.mark.parametrize("calls", [2, 4, 5])
+def test_a_group_whose_budget_ends_between_its_pairs_is_left_to_the_next_run(calls: int) -> None:
+    reward = r.PairJudge(llm=FakeLLM(reply=r.longest), max_workers=1)
+    group = make_sample("a", "a b", "a b c")
+    [found] = reward.evaluate_batch([group], budget=Budget(max_calls=calls))
+    assert scores(found) == [None] * 3 and issues(found) == [("failed", "budget")] * 3
+
+
+@pytest.mark.parametrize("kind", [r.PointJudge, r.StepJudge, r.ListJudge, r.PairJudge])
+def test_no_judge_is_shown_which_answer_was_chosen(kind: Any) -> None:
+    seen: list[Any] = []
+
+    class Peeks(kind):  # type: ignore[misc]
+        def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
+            seen.extend(output.answer.label for output in sample.output)
+            return super()._before_evaluate(sample, **kwargs)
+
+    judge = Peeks(llm=FakeLLM(reply=r.longest))
+    judge.evaluate(make_sample("a", "b c", chosen=1, reference="gold"))
+    assert seen and all(label == {"reference": "gold"} for label in seen)
 
 
 def with_steps(*per_output: list[str] | None) -> DataSample:

@@ -19,6 +19,7 @@ from rm_gallery import (
     FakeLLM,
     FunctionGrader,
     GradingRunner,
+    OpenaiLLM,
     RewardDimensionWithRank,
     RewardDimensionWithScore,
     RewardResult,
@@ -31,6 +32,7 @@ from tests.reward import rewards as r
 from tests.reward.rewards import longest
 from tests.support.choice import some
 from tests.support.command import command
+from tests.support.judge_server import JudgeServer
 from tests.support.samples import make_sample, through
 
 N, LATE = 320, 288
@@ -190,6 +192,26 @@ def test_nothing_that_was_judged_before_the_refusal_is_lost(tmp_path: Path) -> N
     lines = (tmp_path / "run" / "results.jsonl").read_text().splitlines()
     kept = [json.loads(line)["id"] for line in lines]
     assert sorted(kept) == sorted(one.unique_id for one in given), "what the first rows got is kept"
+
+
+def test_replies_that_came_from_the_cache_are_kept_beside_the_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run is compared without asking anybody, also once the cache is gone."""
+    folder = str(tmp_path / "run")
+    monkeypatch.setenv("RM_GALLERY_CACHE", str(tmp_path / "cache"))
+    with JudgeServer("fixed:<score>5</score>", in_process=True) as server:
+        llm = OpenaiLLM("judge-1", base_url=server.base_url)
+        judge = signed(r.PointJudge)(llm=llm)
+        given = [make_sample("a", unique_id=f"late{k}") for k in range(3)]
+        judge.evaluate_batch(given, cache=True)
+        judge.evaluate_batch(given, cache=True, run_dir=folder)
+        asked = server.stats()["requests"]
+        monkeypatch.setenv("RM_GALLERY_CACHE", "off")
+        SIGN["late"] = -1.0
+        with pytest.raises(ConfigError, match=rf"{REFUSED} .*had 5, and now gets 6"):
+            judge.evaluate_batch(given, run_dir=folder)
+        assert server.stats()["requests"] == asked
 
 
 # -- tables, benchmarks and graders ----------------------------------------------------------------

@@ -454,6 +454,18 @@ def test_what_went_wrong_in_a_run_is_said_once(
     assert "something async blocks it" in blocked
 
 
+class Renamed(FakeLLM):
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        return {**await super().attempt(payload, timeout), "model": "another-9b"}
+
+
+def test_that_another_model_answered_is_said(warned: list[str]) -> None:
+    judge = PointJudge(llm=Renamed(model="asked-7b", reply=longest, cache=False))
+    judge.evaluate_batch(samples(3))
+    [said] = warned
+    assert "model asked-7b was asked, and another-9b answered" in said
+
+
 class Deep(Rule):
     def _evaluate(self, sample: DataSample, depth: int = 0, **kwargs: Any) -> RewardResult:
         inner = 0.0 if depth == 0 else scores(self.evaluate(sample, depth=depth - 1))[0]

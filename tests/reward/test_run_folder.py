@@ -159,6 +159,37 @@ def test_what_the_run_did_not_get_to_is_counted_apart(tmp_path: Path) -> None:
     assert len((tmp_path / "run" / "results.jsonl").read_bytes().splitlines()) == 1
 
 
+class Reads(PointJudge):
+    """Asks about every answer but one, by which there is nothing to judge."""
+
+    def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
+        if sample.output[0].answer.text == "nothing":
+            raise Unscored("nothing to judge by", reason="no_reference")
+        return super()._before_evaluate(sample, **kwargs)
+
+
+def test_a_sample_that_the_run_left_half_judged_is_one_it_did_not_get_to(tmp_path: Path) -> None:
+    judge = Reads(llm=FakeLLM(reply=longest), max_workers=1)
+    sample = make_sample("nothing", "a", "b")
+    for budget, lines, counted in ((Budget(max_calls=1), 0, "stopped"), (None, 1, "unscored")):
+        judge.evaluate_batch([sample], run_dir=str(tmp_path), budget=budget)
+        summary = orjson.loads((tmp_path / "summary.json").read_bytes())
+        assert {key for key, n in summary["samples"].items() if n} == {counted}
+        assert len((tmp_path / "results.jsonl").read_bytes().splitlines()) == lines
+
+
+def test_what_another_reward_could_not_score_is_no_failure_of_this_one(tmp_path: Path) -> None:
+    class Breaks(Rule):
+        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+            raise KeyError("not this one")
+
+    given = Breaks().evaluate_batch(rows())
+    for counted in ("scored", "reused"):
+        Share().evaluate_batch(given, run_dir=str(tmp_path))
+        summary = orjson.loads((tmp_path / "summary.json").read_bytes())
+        assert {key: n for key, n in summary["samples"].items() if n} == {counted: 3}
+
+
 @pytest.mark.parametrize("reward", REWARDS, ids=lambda reward: reward.name)
 def test_every_kind_comes_back_as_it_was(tmp_path: Path, reward: BaseReward) -> None:
     """Scores, reasons, extra data and the outputs nobody could judge; a sample with one output

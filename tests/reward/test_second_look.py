@@ -197,3 +197,20 @@ def test_what_a_second_look_found_and_asked_is_in_the_folder_of_its_run(
     assert again.score == 0.0
     summary = orjson.loads((tmp_path / "run" / "summary.json").read_bytes())
     assert summary["samples"]["reused"] == 9, "what is settled is not judged again"
+
+
+class NotAlways(BasePointWiseReward):
+    """Gives no number for one answer whenever it is asked."""
+
+    score_range: tuple[float | None, float | None] = (0.0, 1.0)
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
+        return scored(self.name, 1.0) if sample.output[0].answer.text != "boom" else "no number"
+
+
+def test_what_was_found_is_not_compared_with_what_the_code_says(tmp_path: Path) -> None:
+    """A run that was cut off goes on: its records are made again, and there nobody looks twice."""
+    samples = [make_sample("boom"), *(make_sample(f"{number}") for number in range(3))]
+    for n in (2, 4):
+        found = NotAlways().evaluate_batch(samples[:n], blame="probe", run_dir=str(tmp_path))
+        assert [one.output[0].answer.reward.score for one in found] == [0.0, 1.0, 1.0, 1.0][:n]

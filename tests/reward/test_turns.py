@@ -70,6 +70,14 @@ def test_a_stepwise_reward_judges_the_policys_turns_of_a_trajectory() -> None:
     assert not tool.reward.details and not tool.reward.issues
 
 
+def test_a_copy_for_the_newest_turn_judges_that_alone_and_leaves_its_reward_as_it_is() -> None:
+    whole = Words()
+    newest = whole.for_newest_turn()
+    said = ("one two", "one", "one two three four")
+    assert vector(newest, *said) == ([None, None, 0.4], 0.4)
+    assert vector(whole, *said) == ([0.2, 0.1, 0.4], pytest.approx(0.7 / 3))
+
+
 def test_a_judge_of_trajectories_sees_every_turn_below_its_speaker() -> None:
     judge = Listening(reply="<reason>fine</reason><score>7</score>")
     reward = BaseTrajectoryRubricReward(llm=judge)

@@ -220,3 +220,10 @@ def test_a_model_that_breaks_the_rules_leaves_nobody_waiting(how: str) -> None:
     assert reasons == ["error"] * (8 if how == "encode" else 3)
     if how != "encode":
         assert [scores(sample) for sample in found[:5]] == [[float(n)] for n in range(1, 6)]
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_a_batch_is_filled_however_few_workers_are_asked_for() -> None:
+    model = Lengths()
+    measured(model).evaluate_batch(samples(*"abcdefgh"), max_workers=1)
+    assert [len(batch) for batch in model.batches] == [8]
