@@ -18,6 +18,7 @@ from rm_gallery import (
     FakeLLM,
     FunctionGrader,
     GraderConfig,
+    GraderError,
     GraderRank,
     GraderScore,
     GradingRunner,
@@ -289,7 +290,8 @@ def test_a_number_that_is_none_gives_no_place_in_an_order(number: Any) -> None:
     row = {"responses": ["a", "bb"]}
     for asked in (grader, BothOrdersGrader(grader), TournamentGrader(grader)):
         [found] = GradingRunner({"shortest": asked}, show_progress=False).run([row])["shortest"]
-        assert (found.ok, found.error_type, found.cause) == (False, "invalid_result", "rule")
+        assert isinstance(found, GraderError)
+        assert (found.error_type, found.cause) == ("invalid_result", "rule")
         assert "a score is a" in found.reason
     sample = make_sample("a", "bb")
     assert scores(grader.evaluate(sample)) == [None, None]
