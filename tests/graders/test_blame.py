@@ -16,6 +16,7 @@ from rm_gallery import (
     FakeLLM,
     FunctionGrader,
     GraderConfig,
+    GraderError,
     GraderScore,
     GradingRunner,
     LLMGrader,
@@ -189,4 +190,4 @@ def test_what_breaks_on_its_own_reference_as_well_is_no_answers_doing() -> None:
     runner = GradingRunner({"reads": made(reads)}, show_progress=False)
     readable, unreadable = (runner.run([row], blame="probe")["reads"][0] for row in rows)
     assert (scores([readable]), readable.metadata["caused_by"]) == ([0.0], "answer")
-    assert not unreadable.ok and unreadable.cause == "rule"
+    assert isinstance(unreadable, GraderError) and unreadable.cause == "rule"
