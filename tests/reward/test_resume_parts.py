@@ -27,7 +27,6 @@ from rm_gallery import (
     LLMGrader,
     RewardResult,
     Stage,
-    Step,
     TurnRewards,
     WeightedSum,
     reward_function,
@@ -304,16 +303,3 @@ def test_a_judge_in_a_grader_in_a_grader_is_compared_by_its_question(
     with pytest.raises(ConfigError, match="asked something else"):
         grade()
     refused(as_reward(make()), tmp_path / "score", "asked something else")
-
-
-def test_a_question_about_the_second_answer_alone_is_compared_beside_one_with_steps(
-    tmp_path: Path,
-) -> None:
-    sample = make_sample("stops", "goes on")
-    sample.output[0].steps = [Step(content="a"), Step(content="b")]
-    gate = Gate(Rule(), judge(), threshold=2)
-    for _ in range(2):
-        gate.evaluate_batch([sample], run_dir=str(tmp_path))
-    CODE["prompt"] = 1.0
-    with pytest.raises(ConfigError, match="asked something else"):
-        gate.evaluate_batch([sample], run_dir=str(tmp_path))
