@@ -277,3 +277,16 @@ def test_whose_doing_it_is_that_several_responses_have_no_order_nobody_can_tell(
 
     found = Refuses().evaluate(make_sample("a", "b"))
     assert issues(found) == [("unscored", "unreadable")] * 2 and scores(found) == [None, None]
+
+
+def test_what_orders_responses_scores_by_shares_whatever_scale_it_was_given() -> None:
+    class Orders(BaseGrader):
+        mode: GraderMode = GraderMode.LISTWISE
+
+        def _grade(self, query: str, responses: list[str]) -> Any:
+            return {"rank": [1 + index for index, _ in enumerate(responses)]}
+
+    grader = Orders(score_range=(1.0, 5.0), higher_is_better=False, threshold=4.0)
+    assert (grader.score_range, grader.higher_is_better) == ((0.0, 1.0), True)
+    assert grader.threshold is None, "no share reaches a 4"
+    assert scores(grader.evaluate(make_sample("a", "b"))) == [1.0, 0.0]

@@ -170,13 +170,13 @@ class Run(Generic[R]):
             if self._doubts or Unit in map(type, map(itemgetter(1), results)):
                 self._doubts += [each for _, each in results if type(each) is Unit]
                 results = [pair for pair in results if type(pair[1]) is not Unit]
-                decided = self._decided(idle)
+                decided = self._doubts_decided(idle)
             self._came += came - len(decided)
             self.progress.done += len(results)
         self._mailbox.put(results)
         self._lane.feed(decided)
 
-    def _decided(self, idle: bool) -> list[Unit]:
+    def _doubts_decided(self, idle: bool) -> list[Unit]:
         """The doubtful that are decided, to go on: with the run's stop, with a call that succeeds, or
         since nothing else is under way.
         """

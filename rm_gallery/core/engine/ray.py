@@ -140,9 +140,9 @@ class _Actor:
     def ask(self, number: int, *call: Any) -> None:
         """Take a question for budget; its answer comes at once or later."""
         asking = self._asking[number] = self._lane._loop.create_task(self._claim(number, *call))
-        asking.add_done_callback(partial(self._answer, number))
+        asking.add_done_callback(partial(self._tell_answer, number))
 
-    def _answer(self, number: int, asking: asyncio.Task[None]) -> None:
+    def _tell_answer(self, number: int, asking: asyncio.Task[None]) -> None:
         del self._asking[number]
         if not asking.cancelled():
             self.say("answer", number, asking.exception())  # raised by whoever asked
