@@ -142,7 +142,7 @@ WRONG: dict[str, tuple[list[Any], str]] = {
         [2.5, -1, "8", True, False, float("nan")],
         "max_workers is .*positive whole number",
     ),
-    "deadline": ([0, -1, float("nan"), float("inf"), "3"], "deadline is"),
+    "deadline": ([0, -1, float("nan"), float("inf"), 10**400, "3"], "deadline is"),
     "cache": (["off"], "cache is 'off'; it is True or False"),
     "progress": (["no"], "progress is 'no'"),
     "budget": ([3], "budget is 3; it is a Budget"),

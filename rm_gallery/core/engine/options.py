@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -167,9 +167,9 @@ def _taken(takes: type | tuple[str, ...], what: str, name: str, value: Any) -> A
 
 
 def _seconds(name: str, value: Any) -> Any:
-    if value is None or (isinstance(value, int | float) and 0 < value < math.inf):
+    if value is None or (isinstance(value, int | float) and 0 < value <= sys.float_info.max):
         return value
-    raise ConfigError(f"{name} is {value!r}; give a positive number of seconds.")
+    raise ConfigError(f"{name} is {value!r:.80}; give a positive number of seconds.")
 
 
 def _on_disk(name: str, value: Any) -> str | None:
