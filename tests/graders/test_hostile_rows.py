@@ -337,3 +337,11 @@ def test_an_order_where_a_score_is_needed_is_told_as_one() -> None:
         ("mean", "order: GraderRank"),
     ):
         assert [result.reason for result in found[name]] == [said]
+
+
+def test_one_answer_alone_has_no_place_among_others() -> None:
+    """It was the worst one there is."""
+    grader = FunctionGrader(lambda responses: GraderRank(rank=[1]), mode="listwise")
+    [issue] = grader.evaluate(make_sample("a")).output[0].answer.reward.issues
+    assert (issue.status, issue.reason, issue.cause) == ("unscored", "single_output", "data")
+    assert grader.evaluate(responses=["a"]).rank == [1]

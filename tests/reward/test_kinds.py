@@ -196,7 +196,9 @@ def test_best_of_n_never_chooses_what_has_no_score() -> None:
     sample = make_sample("41", "42", "42", reference="42")
     sample.output[1].answer.label = {}
     assert scores(reward.best_of_n(sample, n=3)) == [1.0, 0.0]
-    with pytest.raises(Unscored, match="accuracy gave none of the 2 outputs a score"):
+    with pytest.raises(
+        Unscored, match="accuracy gave none of the 2 outputs a score: accuracy needs a reference"
+    ):
         reward.best_of_n(make_sample("41", "42"))
 
 

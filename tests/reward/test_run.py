@@ -139,7 +139,7 @@ class Named(Rule):
 
 WRONG: dict[str, tuple[list[Any], str]] = {
     "max_workers": (
-        [2.5, -1, "8", True, False, float("nan")],
+        [2.5, -1, "8", True, False, float("nan"), 10**30],
         "max_workers is .*positive whole number",
     ),
     "deadline": ([0, -1, float("nan"), float("inf"), 10**400, "3"], "deadline is"),

@@ -151,7 +151,10 @@ def detached_options(options: RunOptions, **changes: Any) -> RunOptions:
 def whole(name: str, value: Any, least: int) -> int:
     """A whole number of at least `least`; ConfigError for anything else."""
     with suppress(TypeError):
-        if not isinstance(value, bool) and (number := operator.index(value)) >= least:
+        if (
+            not isinstance(value, bool)
+            and least <= (number := operator.index(value)) <= sys.maxsize
+        ):
             return number
     raise ConfigError(
         f"{name} is {value!r:.80}; give a "

@@ -230,9 +230,9 @@ def score_of(returned: Any, grader: AbstractGrader | None = None) -> Score[Any]:
     Raises ValueError, which names what was found, where it is none of these.
     """
     own: dict[str, Any] = {}
+    beside: dict[str, Any]
     if is_number(returned):  # as most are
-        result: Any = GraderScore(score=returned)
-        score = Score(result.score)
+        number, beside = finite(returned), {}
     elif isinstance(returned, Score) and returned.value is None:
         return replace(returned, status="failed") if returned.ok else returned
     else:
@@ -241,7 +241,7 @@ def score_of(returned: Any, grader: AbstractGrader | None = None) -> Score[Any]:
         names = (*_OF_GRADER, "reason") if isinstance(result, GraderError) else _OF_GRADER
         said = {each: getattr(result, each) for each in names if each in result.model_fields_set}
         own = {each: value for each, value in said.items() if value != ""}
-        beside: dict[str, Any] = {
+        beside = {
             "extra": {**result.metadata, OWN: own} if own else result.metadata,
             "usage": result.usage,
         }
@@ -250,14 +250,14 @@ def score_of(returned: Any, grader: AbstractGrader | None = None) -> Score[Any]:
             return Score(None, result.error, **beside)
         if isinstance(result, GraderRank):
             return Score(tuple(-float(place) for place in result.rank), result.reason, **beside)
-        score = Score(result.score, result.reason, **beside)
+        number, beside["reason"] = result.score, result.reason
     bounds = (None, None) if grader is None else grader.score_range
     given = own.get("range", bounds)
-    if out_of_range("", result.score, given) is None:
-        return score
+    if out_of_range("", number, given) is None:
+        return Score(number, **beside)
     declared = grader is None or given != bounds or grader.range_declared
     name = own.get("name", "a result") if grader is None else grader.name
-    return outside(name, result.score, given, declared)
+    return outside(name, number, given, declared)
 
 
 def _result_of_fields(returned: Any) -> GraderResult:

@@ -31,9 +31,10 @@ from rm_gallery.core.graders.abstract import (
 from rm_gallery.core.graders.rows import Mapper, fields_of
 from rm_gallery.core.graders.run import GraderPlan, agraded, error_of, grade_all, grade_one
 from rm_gallery.core.reward.judges import asks_a_model
+from rm_gallery.core.reward.kinds import ONE_ALONE
 from rm_gallery.core.reward.registry import Registry
 from rm_gallery.core.score import UNDECLARED, Score, failed
-from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
 from rm_gallery.core.utils.models import copy_with, unknown_name
 from rm_gallery.core.utils.prompt import seeded_order
 
@@ -143,6 +144,8 @@ class BaseGrader(AbstractGrader):
         placed before.
         """
         order = list(range(len(sample.output)))
+        if self.compares and len(order) == 1:
+            raise Unscored(f"{ONE_ALONE}.", reason="single_output", cause="data")
         if self.compares and asks_a_model(self):
             order = seeded_order(len(order), f"{self.seed}\x1f{sample.sample_id}\x1f")
             sample = copy_with(sample, output=[sample.output[i] for i in order])

@@ -36,6 +36,7 @@ from rm_gallery.core.utils.prompt import seeded_order
 UNFINISHED = frozenset(("stopped", "budget"))
 """Reasons of judgements that the same run makes when it is continued."""
 Scores = list[Score[Any]]
+ONE_ALONE = "One output alone cannot be compared"
 
 
 class Kind(str):
@@ -238,8 +239,8 @@ class Comparing(Kind):
 
     def too_few(self, reward: AnyReward, sample: DataSample) -> Scores:
         """Why there is nothing to compare."""
-        message = "One output alone cannot be compared; use the pointwise reward of the same name."
-        return self.everywhere(reward, sample, unscored("single_output", message, "data"))
+        why = f"{ONE_ALONE}; use the pointwise reward of the same name."
+        return self.everywhere(reward, sample, unscored("single_output", why, "data"))
 
 
 class Listwise(Comparing):

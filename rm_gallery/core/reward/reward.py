@@ -18,6 +18,7 @@ from rm_gallery.core.engine.engine import Plan
 from rm_gallery.core.engine.options import MAX_WORKERS
 from rm_gallery.core.reward.job import Touches
 from rm_gallery.core.reward.kinds import Kind
+from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.run import (
     RunOptions,
     Samples,
@@ -596,8 +597,9 @@ class BaseReward(Configured, metaclass=RewardMeta):
     def _best(self, result: DataSample, n: int) -> DataSample:
         ranked = [o for o in result.output if self.score_of_output(o) is not None]
         if not ranked:
+            why = said_of(self, result.output[0]).reason if result.output else "there is none"
             raise Unscored(
-                f"{self.name} gave none of the {len(result.output)} outputs a score.",
+                f"{self.name} gave none of the {len(result.output)} outputs a score: {why}",
                 reason="all_unscored",
             )
         sign = -1.0 if self.higher_is_better else 1.0
