@@ -13,7 +13,6 @@ def spent(work: Callable[[str], object], text: str) -> float:
     """Seconds of CPU for the text, without the collector, which walks through all that the test
     process holds.
     """
-    gc.collect()
     gc.disable()
     try:
         began = time.process_time()
