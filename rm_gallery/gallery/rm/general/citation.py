@@ -213,7 +213,6 @@ _ABSTAINS = re.compile(
 
 @rule(
     "search_answer",
-    needs="reference",
     example=Example(
         sample_of(
             "Who wrote The Trial?",

@@ -43,7 +43,6 @@ from rm_gallery.core.utils.errors import ConfigError, Unscored
 
 @rule(
     "accuracy",
-    needs="reference",
     example=Example(
         sample_of(
             "What is the capital of Australia? Reply with the name alone.",
@@ -80,7 +79,6 @@ _TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\{([^{}]*)\}")
 
 @rule(
     "boxed_answer",
-    needs="reference",
     example=Example(
         sample_of(
             "Solve 2x = 1.", "So $x = \\boxed{\\dfrac{1}{2}}$.", "So x = 1/2.", reference="\\frac12"
@@ -136,7 +134,6 @@ def _each_letter_once(value: str) -> str:
 
 @rule(
     "multiple_choice_letter",
-    needs="reference",
     example=Example(
         sample_of(
             "Which planet is the largest? (A) Mars (B) Jupiter (C) Venus",

@@ -57,7 +57,6 @@ Mode = Literal["ordered", "any_order", "final"]
 
 @rule(
     "number_accuracy",
-    needs="reference",
     example=Example(
         sample_of(
             "How many women and how many men work there?",
@@ -204,7 +203,6 @@ _BOUNDED = re.compile(
 
 @rule(
     "tolerance_number_match",
-    needs="reference",
     example=Example(
         sample_of(
             "How long is a marathon?",

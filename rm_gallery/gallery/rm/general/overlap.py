@@ -64,7 +64,6 @@ def _best(overlaps: Iterable[Overlap]) -> Overlap | None:
 
 @rule(
     "f1_score",
-    needs="reference",
     source="the SQuAD metric (Rajpurkar et al. 2016, arXiv 1606.05250), equal to its script with "
     '`tokenizer="squad"`',
     example=Example(SUMMARY),
@@ -128,7 +127,6 @@ _OTHER_SCRIPTS = ((0x0370, 0x1DFF), (0x2C80, 0xA71F), (0xA800, 0xFF20), (0xFF5B,
 
 @rule(
     "rouge",
-    needs="reference",
     source='Lin 2004, "ROUGE: A Package for Automatic Evaluation of Summaries"',
     example=Example(SUMMARY),
 )
