@@ -174,6 +174,9 @@ def test_settings_that_nothing_can_meet_are_refused_before_a_row_is_paid_for() -
     rule = as_grader("accuracy")
     with pytest.raises(ConfigError, match="least is 4"):
         VotingGrader(judge, n=3, least=4).evaluate(response="a")
+    with pytest.raises(ConfigError, match="orders responses"):
+        order = FunctionGrader(lambda responses: GraderRank(rank=[1]), mode="listwise")
+        GradingRunner({"g": GraderConfig(order, repeat=2)}).run([{"responses": ["a"]}])
     with pytest.raises(ConfigError, match="least is 2"):
         Combined({"a": rule}, missing="skip", least=2)
     with pytest.raises(ConfigError, match=r"Combined: missing is 'mean'"):

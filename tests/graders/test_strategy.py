@@ -127,3 +127,12 @@ def test_votes_cut_short_by_a_budget_or_an_outage_are_owed_again(tmp_path: Path)
         "a sample without all its votes is not unscored: a resumed run judges it"
     )
     assert states[2] == (0, 3)
+
+
+def test_scores_that_are_equally_far_from_the_mean_are_a_tie() -> None:
+    """0.1 and 0.2 are so from 0.15, whatever floats make of it; the lower one counts."""
+    said = iter([0.2, 0.1])
+    voted = VotingGrader(
+        FunctionGrader(lambda response: next(said)), n=2, tie_break="closest_to_mean"
+    )
+    assert voted.evaluate(response="a").score == 0.1

@@ -37,7 +37,9 @@ TIE_BREAKS: dict[str, TieBreak] = {
     "max": lambda tied, votes: max(tied),
     "first": lambda tied, votes: next(vote for vote in votes if vote in tied),
     "closest_to_mean": lambda tied, votes: min(
-        tied, key=lambda score: (abs(score - statistics.fmean(votes)), score)
+        # to nine places: 0.1 and 0.2 are equally far from 0.15
+        tied,
+        key=lambda score: (round(abs(score - statistics.fmean(votes)), 9), score),
     ),
 }
 Ranks = Sequence[list[int]]
@@ -124,8 +126,15 @@ class _Repeated(_Wrapper):
     """
 
     def check(self) -> None:
-        """Raise ConfigError for more scores than there are gradings."""
+        """Raise ConfigError for more scores than there are gradings, and for an order, which has no
+        mean.
+        """
         super().check()
+        if self.grader.compares:
+            raise ConfigError(
+                f"{self.name}: {self.grader.name} orders responses, and {self.what} of scores are "
+                f"wanted; take TournamentGrader or BothOrdersGrader around it."
+            )
         if self.least is not None and self.least > self.n:
             raise ConfigError(
                 f"{self.name}: least is {self.least}, and there are {self.n} {self.what}."
