@@ -881,9 +881,12 @@ class ThreadLane(WorkerLane):
 
     async def _awaited(self, worker: Worker, value: Any) -> Any:
         """What a plain function returned to be awaited runs on the library loop, as any coroutine."""
-        worker.task = library_loop.submit(_result_of(value))
+        with self._lock:  # who leaves the worker has the task, or it is left already
+            worker.task = task = library_loop.submit(_result_of(value))
+            if worker not in self._workers:
+                task.cancel()
         try:
-            return worker.task.result()
+            return task.result()
         finally:
             worker.task = None
 
