@@ -89,7 +89,8 @@ def get_loop() -> asyncio.AbstractEventLoop:
     with _lock:
         if _exiting:
             raise RuntimeError("The interpreter is exiting: nothing can be evaluated any more.")
-        if _loop is loop or _loop is None:  # else another thread has started one meanwhile
+        # asked again: another thread may have started one meanwhile, and two would share connections
+        if _loop is None or _thread is None or not _thread.is_alive() or _loop.is_closed():
             _loop = asyncio.new_event_loop()
             _thread = threading.Thread(
                 target=_run_loop, args=(_loop,), name="rm-gallery-loop", daemon=True
