@@ -415,12 +415,16 @@ def test_seconds_bound_the_judges_own_work_and_never_the_wait_for_its_endpoint()
 
 
 def test_long_work_on_a_slow_endpoint_is_judged_in_the_calls_it_needs() -> None:
+    """The endpoint takes more than the judge may; what the judge does itself takes milliseconds, and a
+    busy machine makes tenths of a second of them.
+    """
+
     def slow(messages: list[Message], tools: list[Message]) -> Message:
-        time.sleep(0.1)
+        time.sleep(2.2)
         return SEEN if outputs_of(messages) else calling(READ)
 
     with agent(slow) as server:
-        reward = judge(server, max_seconds=0.1)
+        reward = judge(server, max_seconds=2.0)
         done = reward.evaluate_batch([asked(claim=f"Done {n}") for n in range(8)], progress=False)
         assert [reward.score_of_output(one.output[0]) for one in done] == [1.0] * 8
         assert len(server.requests) == 16
