@@ -568,8 +568,7 @@ def grader_of(name: str, settings: Any, judge: Any) -> Any:
     """One grader of a config: `grader` is a registered grader or reward, the entry's own name where
     it is left out.
     """
-    from rm_gallery.core.graders.base import GraderRegistry
-    from rm_gallery.core.graders.bridge import as_grader
+    from rm_gallery.core.graders.base import GraderRegistry, as_grader
     from rm_gallery.core.graders.llm import LLMGrader
     from rm_gallery.core.reward.registry import RewardRegistry
     from rm_gallery.core.runner.grading_runner import GraderConfig

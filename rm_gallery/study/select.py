@@ -12,7 +12,7 @@ from functools import partial
 from itertools import combinations, product
 from typing import Any
 
-from rm_gallery.core.graders.base import BaseGrader, GraderMode
+from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import GradingRunner
 from rm_gallery.core.stats import Bools, Floats, np
 from rm_gallery.core.stats.agreement import (
@@ -333,7 +333,7 @@ def judge_select(runner: GradingRunner, data: Any, labels: str, **arguments: Any
             f"`graders:`."
         )
     for name, config in runner.grader_configs.items():
-        if config.grader.mode is not GraderMode.POINTWISE:
+        if config.grader.compares:
             raise ConfigError(
                 f"{name} ranks answers; judges are compared by scores of single answers, so leave "
                 f"it out."
@@ -421,7 +421,7 @@ class _Judge:
     tokens: int
 
     @classmethod
-    def of(cls, name: str, grader: BaseGrader, rows: Sequence[GradedRow], verdicts: bool) -> _Judge:
+    def of(cls, name: str, grader: BaseReward, rows: Sequence[GradedRow], verdicts: bool) -> _Judge:
         results = [row.results[name] for row in rows]
         turn, shown = 1.0 if grader.higher_is_better else -1.0, grader.threshold
         if shown is None:

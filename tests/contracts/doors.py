@@ -21,8 +21,7 @@ from rm_gallery import (
     GradingRunner,
     Unscored,
 )
-from rm_gallery.core.graders.base import GraderResult
-from rm_gallery.core.graders.bridge import as_grader
+from rm_gallery.core.graders.base import GraderResult, as_grader
 from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.integrations.scoring import RowScorer
 from rm_gallery.serve.client import RewardClient

@@ -24,7 +24,7 @@ from rm_gallery import (
 )
 from rm_gallery.core.data.conversation import sample_of_messages
 from rm_gallery.core.data.schema import is_absent
-from rm_gallery.core.graders.bridge import as_grader
+from rm_gallery.core.graders.base import as_grader
 from rm_gallery.integrations.scoring import RowScorer
 from rm_gallery.study.runs import open_run
 from rm_gallery.study.table import score_table

@@ -42,8 +42,7 @@ from rm_gallery import (
     evaluate,
     fuzz_reward,
 )
-from rm_gallery.core.graders.base import GraderMode
-from rm_gallery.core.graders.bridge import as_grader, as_reward
+from rm_gallery.core.graders.base import GraderMode, as_grader, as_reward
 from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.gallery.benchmarks.base import benchmarks
 from rm_gallery.integrations.trl_data import preference_rows, step_rows, unpaired_rows

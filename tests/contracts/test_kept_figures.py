@@ -31,7 +31,7 @@ from rm_gallery import (
     RewardResult,
     WeightedSum,
 )
-from rm_gallery.core.graders.bridge import as_grader
+from rm_gallery.core.graders.base import as_grader
 from rm_gallery.core.model.storage import FILE_NAME, KeptReplies
 from rm_gallery.core.reward import channel
 from rm_gallery.core.reward.schema import sample_of

@@ -33,7 +33,7 @@ from rm_gallery import (
     WeightedSum,
 )
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.bridge import as_grader, as_reward
+from rm_gallery.core.graders.base import as_grader, as_reward
 from rm_gallery.core.graders.strategy import AverageGrader, VotingGrader
 from rm_gallery.core.reward.base import BaseStepWiseRubricReward
 from rm_gallery.core.reward.channel import forget

@@ -43,7 +43,7 @@ from rm_gallery import (
     reward_function,
     rule,
 )
-from rm_gallery.core.graders.bridge import as_reward
+from rm_gallery.core.graders.base import as_reward
 from rm_gallery.core.graders.strategy import TournamentGrader, VotingGrader
 from rm_gallery.core.reward.base import BasePointWiseRubricReward
 from rm_gallery.core.reward.turn_rewards import turn_rewards_of

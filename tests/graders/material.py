@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from rm_gallery import BaseGrader, GraderRegistry, RewardRegistry
+from rm_gallery import BaseGrader, GraderRegistry
 
 PNG = {"base64": base64.b64encode(b"not really a picture").decode(), "format": "png"}
 WEATHER = {"name": "weather", "arguments": '{"city": "Oslo"}'}
@@ -32,9 +32,9 @@ SPECIAL: dict[str, dict[str, Any]] = {
 
 
 def judged_graders() -> list[str]:
-    """The names of all graders that a model judges and that are not also rewards of that name."""
-    own = sorted(set(GraderRegistry.list()) - set(RewardRegistry.list()))
-    return [name for name in own if RewardRegistry.get(f"grader:{name}").judged]
+    """The names of all graders that a model judges and that are no rewards of a kind."""
+    own = {name: GraderRegistry.get(name) for name in GraderRegistry.list()}
+    return [name for name, kind in own.items() if kind.judged and issubclass(kind, BaseGrader)]
 
 
 def make(name: str, model: Any, /, **settings: Any) -> BaseGrader:

@@ -23,8 +23,7 @@ from rm_gallery import (
     RunOptions,
     Unscored,
 )
-from rm_gallery.core.graders.base import GraderMode
-from rm_gallery.core.graders.bridge import as_grader, as_reward
+from rm_gallery.core.graders.base import GraderMode, as_grader, as_reward
 from rm_gallery.core.graders.llm import RubricGrader, grader_rubric
 from rm_gallery.core.reward.base import BasePointWiseRubricReward
 from rm_gallery.core.runner.grading_runner import asks_for_judge, build_reward

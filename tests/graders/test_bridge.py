@@ -39,14 +39,9 @@ from rm_gallery import (
     evaluate,
 )
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.base import GraderMode
-from rm_gallery.core.graders.bridge import (
-    RewardGrader,
-    as_grader,
-    as_reward,
-    sample_of,
-)
+from rm_gallery.core.graders.base import GraderMode, as_grader, as_reward
 from rm_gallery.core.graders.strategy import AverageGrader, TournamentGrader, VotingGrader
+from rm_gallery.core.reward.fields import sample_of_fields
 from rm_gallery.core.runner.aggregator import WeightedSumAggregator
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.study.audit import prepare
@@ -250,9 +245,8 @@ def test_a_trajectory_is_graded_with_its_steps_as_a_reward() -> None:
 def test_every_grader_makes_a_reward_class_that_says_what_it_is() -> None:
     for name in GraderRegistry.list():
         kind, reward = GraderRegistry.get(name), RewardRegistry.get(f"grader:{name}")
-        if issubclass(kind, RewardGrader):
-            own = kind.builds
-            assert reward is RewardRegistry.get(name) if own is None else issubclass(reward, own)
+        if not issubclass(kind, BaseGrader):
+            assert reward is kind
             continue
         said = kind.declared()
         assert reward.kind == (
@@ -327,7 +321,7 @@ def test_a_reward_is_a_grader_with_the_same_score_and_back() -> None:
     ):
         found: Any = as_grader(reward).evaluate(row)
         assert (found.score if found.ok else None) == expected
-        assert scores(reward.evaluate(sample_of(row, compares=False))) == [expected]
+        assert scores(reward.evaluate(sample_of_fields(row, compares=False))) == [expected]
     assert as_reward(as_grader(reward)) is reward
     assert as_grader(as_grader(reward)).name == reward.name
     kind = FunctionGrader(longest)

@@ -27,8 +27,7 @@ from rm_gallery import (
     environment_reward,
 )
 from rm_gallery.cli.judge import runner_of
-from rm_gallery.core.graders.base import score_of
-from rm_gallery.core.graders.bridge import as_grader
+from rm_gallery.core.graders.base import as_grader, score_of
 from rm_gallery.core.graders.strategy import BothOrdersGrader, TournamentGrader, VotingGrader
 from rm_gallery.core.runner.aggregator import GatedAggregator, WeightedSumAggregator
 from rm_gallery.core.runner.grading_runner import rows_of

@@ -28,8 +28,7 @@ from rm_gallery import (
     WeightedSum,
 )
 from rm_gallery.core.engine.folder import read_trace
-from rm_gallery.core.graders.base import GraderResult
-from rm_gallery.core.graders.bridge import as_grader, as_reward
+from rm_gallery.core.graders.base import GraderResult, as_grader, as_reward
 from rm_gallery.core.runner.aggregator import WeightedSumAggregator
 from tests.support.samples import make_sample, scores
 

@@ -31,8 +31,7 @@ from rm_gallery import (
     rule,
 )
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.base import GraderResult
-from rm_gallery.core.graders.bridge import as_grader
+from rm_gallery.core.graders.base import GraderResult, as_grader
 from rm_gallery.core.runner.aggregator import (
     CallableAggregator,
     WeightedSumAggregator,

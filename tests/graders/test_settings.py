@@ -11,8 +11,9 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
-from rm_gallery import BaseReward, ConfigError, FakeLLM, GraderRegistry, RewardRegistry
-from rm_gallery.core.graders.bridge import RewardGrader, as_reward
+from rm_gallery import BaseGrader, BaseReward, ConfigError, FakeLLM, GraderRegistry, RewardRegistry
+from rm_gallery.core.graders.base import as_reward
+from rm_gallery.core.graders.results import about_of
 from rm_gallery.core.reward.reward import UNRELATED
 from rm_gallery.core.reward.schema import PhraseJudge
 from tests.golden import golden
@@ -22,7 +23,7 @@ from tests.support.choice import some
 from tests.support.samples import make_sample
 
 KINDS = {name: GraderRegistry.get(name) for name in GraderRegistry.list()}
-GRADERS = {name: kind for name, kind in KINDS.items() if not issubclass(kind, RewardGrader)}
+GRADERS = {name: kind for name, kind in KINDS.items() if issubclass(kind, BaseGrader)}
 """Rules among the rewards are graders with the reward's settings, which are the reward's to try."""
 REWARDS = {
     name: RewardRegistry.get(name)
@@ -80,7 +81,7 @@ def outcome_of_grader(name: str, row: dict[str, Any] | None, settings: dict[str,
     except (ConfigError, ValueError) as error:
         return f"refused: {error}"
     return json.dumps(
-        [found.model_dump(exclude={"usage"}), built.about(), kind, judge.asked], default=str
+        [found.model_dump(exclude={"usage"}), about_of(built), kind, judge.asked], default=str
     )
 
 

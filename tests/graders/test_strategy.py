@@ -19,7 +19,7 @@ from rm_gallery import (
     OpenaiLLM,
     evaluate,
 )
-from rm_gallery.core.graders.bridge import as_reward
+from rm_gallery.core.graders.base import as_reward
 from rm_gallery.core.graders.strategy import (
     AverageGrader,
     VotingGrader,

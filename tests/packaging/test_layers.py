@@ -27,9 +27,8 @@ DOORS = ("rm_gallery", "rm_gallery.core", "rm_gallery.__main__", "rm_gallery.cor
 
 BY_NAME = {
     ("rm_gallery/core/reward/registry.py", "rm_gallery.gallery.rm"),
-    ("rm_gallery/core/reward/registry.py", "rm_gallery.core.graders.bridge"),
-    ("rm_gallery/core/reward/resolve.py", "rm_gallery.core.graders.bridge"),
     ("rm_gallery/core/reward/registry.py", "rm_gallery.core.graders.base"),
+    ("rm_gallery/core/reward/run.py", "rm_gallery.core.graders.run"),
     ("rm_gallery/core/reward/resolve.py", "rm_gallery.envs.environment"),
     ("rm_gallery/core/graders/base.py", "rm_gallery.gallery.graders"),
     ("rm_gallery/core/data/load/converters.py", "rm_gallery.gallery.benchmarks.base"),

@@ -29,7 +29,7 @@ from rm_gallery import (
 )
 from rm_gallery.core.engine import pool
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.bridge import as_grader, as_reward
+from rm_gallery.core.graders.base import as_grader, as_reward
 from rm_gallery.core.reward.base import BasePointWiseRubricReward
 from rm_gallery.core.reward.outputs import PLAIN, said_of
 from rm_gallery.core.runner.grading_runner import build_reward

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rm_gallery import ConfigError, DataSample, GraderError, GraderScore, evaluate
-from rm_gallery.core.graders.bridge import as_reward
+from rm_gallery.core.graders.base import as_reward
 from rm_gallery.core.model.base import resolve_llm
 from rm_gallery.core.model.decisions import Question
 from rm_gallery.core.reward.base import (

@@ -44,7 +44,7 @@ from rm_gallery import (
     WeightedSum,
     reward_function,
 )
-from rm_gallery.core.graders.bridge import as_reward
+from rm_gallery.core.graders.base import as_reward
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import prompts_hash
 from rm_gallery.core.runner.grading_runner import build_reward

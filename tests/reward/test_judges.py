@@ -21,7 +21,7 @@ from rm_gallery import (
     reward_function,
 )
 from rm_gallery.cli.serve import named_rewards
-from rm_gallery.core.graders.bridge import as_reward
+from rm_gallery.core.graders.base import as_reward
 from rm_gallery.core.reward.judges import asks_a_model, lacking, models_of, most_calls, with_judge
 from rm_gallery.core.runner.grading_runner import build_reward, judges_for
 from rm_gallery.integrations.openrlhf import openrlhf_reward

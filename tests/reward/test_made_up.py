@@ -29,7 +29,7 @@ from rm_gallery import (
     reward_function,
 )
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.bridge import as_reward
+from rm_gallery.core.graders.base import as_reward
 from rm_gallery.core.model.limits import RetryPolicy
 from rm_gallery.core.runner.grading_runner import build_reward
 from tests.reward import rewards as r

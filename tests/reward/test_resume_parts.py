@@ -32,7 +32,7 @@ from rm_gallery import (
     reward_function,
 )
 from rm_gallery.core.engine.folder import RunFolder
-from rm_gallery.core.graders.bridge import as_grader, as_reward
+from rm_gallery.core.graders.base import as_grader, as_reward
 from rm_gallery.core.graders.strategy import (
     AverageGrader,
     BothOrdersGrader,

@@ -28,7 +28,7 @@ from rm_gallery import (
     Score,
     rule,
 )
-from rm_gallery.core.graders.bridge import as_grader, as_reward
+from rm_gallery.core.graders.base import as_grader, as_reward
 from rm_gallery.core.reward.base import BasePointWiseRubricReward
 from rm_gallery.core.reward.blame import TRIALS
 from rm_gallery.core.reward.outputs import NEUTRAL, may_be_the_answers_doing

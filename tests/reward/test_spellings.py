@@ -18,7 +18,7 @@ from rm_gallery import (
     WeightedSum,
     reward_function,
 )
-from rm_gallery.core.graders.bridge import as_grader
+from rm_gallery.core.graders.base import as_grader
 from rm_gallery.core.reward.resolve import SPELLINGS, as_part, resolve, spelling_of
 from tests.reward import rewards as r
 from tests.support.samples import make_sample, scores

@@ -115,11 +115,14 @@ def _differing(path: str, old: Any, new: Any) -> Iterator[str]:
 
 def _of_today(settings: Record) -> Record:
     """What tells a reward from another in today's words: until 0.1 a grader of samples was told as a
-    reward around it.
+    reward around it, and a reward that is called by named fields as a grader around it.
     """
-    around = _OURS.sub(r"\1", str(settings.get("class"))) in ("GraderReward", "GraderListReward")
+    kind = _OURS.sub(r"\1", str(settings.get("class")))
     own = {key: settings[key] for key in ("name", "seed", "worst") if settings.get(key)}
-    return {**settings["grader"], **own} if around else settings
+    if kind in ("GraderReward", "GraderListReward"):
+        return {**settings["grader"], **own}
+    around = kind.endswith("Grader") and isinstance(settings.get("reward"), dict)
+    return {**settings["reward"], "name": settings["name"]} if around else settings
 
 
 def _compared(value: Any) -> tuple[Any, bool]:

@@ -1,18 +1,20 @@
-"""The base of every grader, with the doors it is called through; functions as graders, and their names."""
+"""The base of every grader: a reward that reads named fields; functions as graders, and their names."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+import itertools
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, overload
+
+from pydantic import ValidationError
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.options import OPTIONS, RunOptions, chosen_options
-from rm_gallery.core.graders.abstract import (
-    AbstractGrader,
+from rm_gallery.core.engine.engine import awaitable
+from rm_gallery.core.graders.results import (
     GraderError,
     GraderMode,
     GraderRank,
@@ -28,15 +30,20 @@ from rm_gallery.core.graders.abstract import (
     score_of,
     usage_sum,
 )
-from rm_gallery.core.graders.rows import Mapper, fields_of
-from rm_gallery.core.graders.run import GraderPlan, agraded, error_of, grade_all, grade_one
+from rm_gallery.core.graders.rows import fields_of
+from rm_gallery.core.graders.run import agraded, error_of
+from rm_gallery.core.reward.base_kinds import PerOutputReward
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.kinds import ONE_ALONE
-from rm_gallery.core.reward.registry import Registry
-from rm_gallery.core.score import UNDECLARED, Score, failed
-from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
-from rm_gallery.core.utils.models import copy_with, unknown_name
+from rm_gallery.core.reward.registry import Registry, class_for
+from rm_gallery.core.reward.resolve import meant_by
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.score import UNDECLARED, Bounds, Score, failed
+from rm_gallery.core.utils.errors import ConfigError, Unscored
+from rm_gallery.core.utils.identity import is_users
+from rm_gallery.core.utils.models import check_known, copy_with
 from rm_gallery.core.utils.prompt import seeded_order
+from rm_gallery.core.utils.shown import redact
 
 __all__ = [
     "BaseGrader",
@@ -48,7 +55,9 @@ __all__ = [
     "GraderResult",
     "GraderScore",
     "RunnerResult",
+    "as_grader",
     "as_result",
+    "as_reward",
     "default_name",
     "parameters",
     "places_of",
@@ -57,85 +66,128 @@ __all__ = [
 ]
 
 
-class BaseGrader(AbstractGrader):
+class BaseGrader(PerOutputReward):
     """A named way to grade what a row holds, by named fields.
 
     A subclass implements `_grade(self, query, response, …)`, plain or async, whose parameters name
     the fields it wants (one with a default may be absent), and returns a number, True or False, a
     dict with `score`, a GraderScore or a GraderRank. It may raise `Unscored` when there is nothing
     to judge by. Instances keep nothing of a call: one object serves any number of threads and calls
-    at once, and it can be pickled.
+    at once, and it can be pickled. It is a reward, and grades samples by what it finds of its fields
+    in them.
     """
 
-    # -- doors -------------------------------------------------------------------------------------
+    takes_scale: ClassVar[bool] = True
+    said_if_given: ClassVar[frozenset[str]] = frozenset({"worst", "seed"})
 
-    # They take rows of named fields, and samples as every reward does. All of them take `options=`
-    # and the names of RunOptions as keywords, which win over it; a call inside a run is a part of
-    # that run. A keyword that is neither an option nor a field is a ConfigError: what a row has
-    # beside goes into the row's dict.
+    score_range: Bounds = (0.0, 1.0)
+    mode: GraderMode = GraderMode.POINTWISE
+    description: str = ""
+    seed: int = 0
+    """Decides, with the sample's id, the order in which a judge is shown the answers of a sample."""
 
-    def evaluate(  # type: ignore[override]  # fields have names
-        self, row: Any = None, /, *, options: RunOptions | None = None, **fields: Any
-    ) -> Any:
-        """Grade one row, given as a dict or as named fields, into a GraderResult: what failed is a
-        GraderError, not raised. Of a sample, as every reward, a scored copy.
+    def model_post_init(self, context: Any) -> None:
+        """Fill in the name, and the range of what orders responses."""
+        super().model_post_init(context)
+        own = self.score_range, self.higher_is_better
+        if self.compares and own != ((0.0, 1.0), True):
+            # a score is the share of the others that a response is placed before
+            whole = ("score_range", (0.0, 1.0)), ("higher_is_better", True), ("threshold", None)
+            for name, value in whole:
+                object.__setattr__(self, name, value)
+
+    @classmethod
+    def _unnamed(cls) -> str:
+        return default_name(cls)
+
+    @property
+    def compares(self) -> bool:
+        """Whether it orders responses."""
+        return self.mode is GraderMode.LISTWISE
+
+    # -- what graders implement --------------------------------------------------------------------
+
+    if TYPE_CHECKING:
+        _grade: ClassVar[Callable[..., Any]]
+        """Each grader names its own fields."""
+    else:
+
+        def _grade(self, /, **fields: Any) -> Any:
+            """The result for one row's fields."""
+            raise NotImplementedError(
+                f"{type(self).__name__} implements _grade(self, query, response, …)."
+            )
+
+    @property
+    def inputs(self) -> dict[str, bool]:
+        """The fields it takes, and whether each is required; ``"*"`` stands for any other field."""
+        return dict(parameters(type(self)._grade))
+
+    @property
+    def declares_missing(self) -> bool:
+        """Whether it says itself what a part without a score means, as all of the library does;
+        code of one's own may hide one.
         """
-        if self._is_sample(row):
-            return super().evaluate(row, options=options, **fields)
-        library_loop.refuse_blocking(f"{type(self).__name__}.evaluate", "aevaluate")
-        return library_loop.drive(self.aevaluate(row, options=options, **fields))
+        return not is_users(type(self)._grade.__module__)
 
-    def __call__(self, /, *args: Any, **fields: Any) -> Any:
-        """As `evaluate`."""
-        return self.evaluate(*args, **fields)
-
-    async def aevaluate(
-        self, row: Any = None, /, *, options: RunOptions | None = None, **fields: Any
-    ) -> Any:
-        """Awaitable twin of `evaluate`, from any event loop."""
-        if self._is_sample(row):
-            return await self.async_evaluate(row, options=options, **fields)
-        return await grade_one(self, *self._fields_and_options(row, options, fields))
-
-    def evaluate_batch(  # type: ignore[override]  # rows have a mapper
-        self,
-        rows: Iterable[Any],
-        mapper: Mapper = None,
-        *,
-        options: RunOptions | None = None,
-        **keywords: Any,
-    ) -> list[Any]:
-        """Grade many rows, at most `max_workers` judgements at a time; results in the order of the
-        rows. Of samples, as every reward, scored copies.
+    @property
+    def awaits(self) -> bool:
+        """Whether `_grade` is a coroutine function; one that only returns something awaitable is
+        awaited too.
         """
-        rows = list(rows)
-        if rows and self._is_sample(rows[0]):
-            scored: list[Any] = super().evaluate_batch(rows, options=options, **keywords)
-            return scored
-        library_loop.refuse_blocking(f"{type(self).__name__}.evaluate_batch", "aevaluate_batch")
-        return library_loop.drive(self.aevaluate_batch(rows, mapper, options=options, **keywords))
+        return inspect.iscoroutinefunction(type(self)._grade)
 
-    async def aevaluate_batch(
-        self,
-        rows: Iterable[Any],
-        mapper: Mapper = None,
-        *,
-        options: RunOptions | None = None,
-        **keywords: Any,
-    ) -> list[Any]:
-        """Awaitable twin of `evaluate_batch`."""
-        rows = list(rows)
-        if rows and self._is_sample(rows[0]):
-            return await self.async_evaluate_batch(rows, options=options, **keywords)
-        return await grade_all(GraderPlan(self, mapper), rows, self._options(options, keywords))
+    @classmethod
+    def registered_name(cls) -> str:
+        """The name it has where none is given."""
+        own = getattr(cls, "registered", "") or cls.model_fields["name"].default
+        return str(own or getattr(cls, "rubric", "") or default_name(cls))
 
-    def _is_sample(self, given: Any) -> bool:
-        """Whether this is a sample, or a dict of one's fields, and no row."""
-        if isinstance(given, DataSample) or not isinstance(given, Mapping):
-            return isinstance(given, DataSample)
-        outputs = given.get("output")
-        is_list = isinstance(outputs, list) and all(isinstance(one, Mapping) for one in outputs)
-        return is_list and not {"output", "*"} & self.inputs.keys()
+    @classmethod
+    def declared(cls) -> dict[str, Any]:
+        """What is known of its scores before one is built: score_range, higher_is_better, mode."""
+        said = {name: getattr(cls, name, None) for name in ("score_range", "higher_is_better")}
+        said["mode"] = cls.model_fields["mode"].default
+        # a property says it of an instance alone
+        usual = BaseGrader.model_fields
+        return {k: usual[k].default if isinstance(v, property) else v for k, v in said.items()}
+
+    @property
+    def range_declared(self) -> bool:  # type: ignore[override]
+        """Whether somebody stated the range; False for the [0, 1] of every grader."""
+        kinds = itertools.takewhile(lambda kind: kind is not BaseGrader, type(self).__mro__)
+        return "score_range" in self.model_fields_set or any(
+            "score_range" in vars(kind).get("_said_here", vars(kind)) for kind in kinds
+        )
+
+    # -- named fields ------------------------------------------------------------------------------
+
+    def _graded(self, fields: Mapping[str, Any]) -> Any:
+        value = self._grade(**fields)
+        return (
+            self._score_later(value, fields)
+            if awaitable(value)
+            else self._score_read(value, fields)
+        )
+
+    async def _score_later(self, value: Any, fields: Mapping[str, Any]) -> Score[Any]:
+        return self._score_read(await value, fields)
+
+    def _score_read(self, value: Any, fields: Mapping[str, Any]) -> Score[Any]:
+        try:
+            score = score_of(value, self)
+        except (ValueError, TypeError) as error:
+            what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            return self._unusable(what)
+        responses = fields.get("responses")
+        if isinstance(score.value, tuple) and isinstance(responses, (list, tuple)):
+            if len(score.value) != len(responses):
+                return self._unusable(f"{len(score.value)} places for {len(responses)} responses")
+        return score
+
+    def _unusable(self, what: str) -> Score[Any]:
+        why = f"{self.name} returned no usable result: {what}"
+        return failed("invalid_result", redact(why), "rule")
 
     # -- answers of samples ------------------------------------------------------------------------
 
@@ -180,28 +232,6 @@ class BaseGrader(AbstractGrader):
             f"higher_is_better={higher}."
         )
         return failed(UNDECLARED, reason, "rule")
-
-    def _options(self, options: RunOptions | None, keywords: Mapping[str, Any]) -> RunOptions:
-        return chosen_options(options, RunOptions(max_workers=self.max_workers), keywords, None)[0]
-
-    def _fields_and_options(
-        self, row: Mapping[str, Any] | None, options: RunOptions | None, keywords: Mapping[str, Any]
-    ) -> tuple[dict[str, Any], RunOptions | None]:
-        """The fields of a row, and the options where there are any."""
-        if row is not None and not isinstance(row, Mapping):
-            raise DataError(f"a row is a dict of named fields, found {type(row).__name__}.")
-        inputs = self.inputs
-        fields, chosen = dict(row or {}), dict[str, Any]()
-        for name, value in keywords.items():
-            more = name not in inputs and (name in OPTIONS or "*" not in inputs)
-            (chosen if more else fields)[name] = value
-        for name in chosen.keys() - OPTIONS:
-            self.check()  # what is wrong with the grader itself comes first
-            hint = "What a row has beside goes into its dict: evaluate({…})."
-            raise ConfigError(unknown_name("field or option", name, OPTIONS.union(inputs), hint))
-        if options is None and not chosen:
-            return fields, None
-        return fields, self._options(options, chosen)
 
 
 class FunctionGrader(BaseGrader):
@@ -270,17 +300,17 @@ COMMON = "rm_gallery.core.graders.common"
 GALLERY = "rm_gallery.gallery.graders"
 
 
-def graders_in(module: str) -> dict[str, type[BaseGrader]]:
+def graders_in(module: str) -> dict[str, type[BaseReward]]:
     """The graders that a module holds, by their registered names."""
     return {
-        kind.registered_name(): kind
+        kind.registered_name() if issubclass(kind, BaseGrader) else default_name(kind): kind
         for name, kind in vars(importlib.import_module(module)).items()
-        if isinstance(kind, type) and issubclass(kind, BaseGrader)
+        if isinstance(kind, type) and issubclass(kind, BaseReward)
         if kind.__module__ == module and not name.startswith("_")
     }
 
 
-def _ready_made() -> dict[str, str | type[BaseGrader]]:
+def _ready_made() -> dict[str, str | type[BaseReward]]:
     common = graders_in(COMMON).items()
     # by name, so that core needs no import of the gallery to offer what the gallery holds
     return {
@@ -289,8 +319,8 @@ def _ready_made() -> dict[str, str | type[BaseGrader]]:
     }
 
 
-def _grader_class(name: str, given: Any) -> type[BaseGrader]:
-    if not (isinstance(given, type) and issubclass(given, BaseGrader)):
+def _grader_class(name: str, given: Any) -> type[BaseReward]:
+    if not (isinstance(given, type) and issubclass(given, BaseReward)):
         raise ConfigError(
             f"The grader '{name}' is {given!r:.80}; what is registered is a class derived from "
             f"BaseGrader."
@@ -298,5 +328,52 @@ def _grader_class(name: str, given: Any) -> type[BaseGrader]:
     return given
 
 
-GraderRegistry = Registry("grader", _ready_made, _grader_class, "See `rm-gallery list --graders`.")
-"""Every grader by its name."""
+GraderRegistry: Registry[BaseReward] = Registry(
+    "grader", _ready_made, _grader_class, "See `rm-gallery list --graders`."
+)
+"""Every grader by its name; rules among the rewards are graders under their own names."""
+
+
+# -- graders and rewards ---------------------------------------------------------------------------
+
+
+def reward_class_of(name: str) -> type[BaseReward]:
+    """What `grader:NAME` stands for: the grader, under that name.
+
+    Raises ConfigError with the nearest names when there is no such grader.
+    """
+    kind: Any = GraderRegistry.get(name)
+    if not issubclass(kind, BaseGrader):
+        return kind  # type: ignore[no-any-return]
+    facts = kind.declared()
+    if facts.pop("mode") is GraderMode.LISTWISE:
+        facts = {"kind": "listwise", "score_range": (0.0, 1.0)}
+    facts = {"kind": "pointwise", "grader_class": kind, **facts}
+    return class_for(kind, kind, partial(kind, name=f"grader:{name}"), **facts)
+
+
+def reward_class_of_rubric(file: str) -> type[BaseReward]:
+    """What `rubric:FILE` stands for; ConfigError where no rubric can be read."""
+    return reward_class_of(f"rubric:{file}")
+
+
+def as_grader(reward: Any, **settings: Any) -> BaseReward:
+    """A reward, its class, the registered one of this name, or a function under `@rule` or
+    `@reward_function`, with these settings, as what is called by named fields: every reward is.
+    """
+    made = reward if isinstance(reward, BaseReward) else meant_by(reward)
+    if isinstance(made, type):
+        made = made(**settings)
+    elif settings:
+        check_known(f"setting of {made.name}", settings, type(made).model_fields)
+        made = made.model_copy(update=settings)
+        made.check_scale()
+    built: BaseReward = made
+    return built
+
+
+def as_reward(grader: BaseReward | str, **settings: Any) -> BaseReward:
+    """A grader, or the registered one of this name, with these settings, as what scores samples: a
+    grader is a reward.
+    """
+    return as_grader(GraderRegistry.get(grader) if isinstance(grader, str) else grader, **settings)

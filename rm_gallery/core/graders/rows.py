@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rm_gallery.core.data.schema import DataSample, is_absent, without_nan
-from rm_gallery.core.graders.abstract import AbstractGrader
 from rm_gallery.core.reward.judge import UNSEEN
+from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.view import unseen_in
 from rm_gallery.core.utils.errors import Cause, DataError, RMGalleryError, Unscored
 from rm_gallery.core.utils.identity import digest
@@ -157,7 +157,7 @@ def mapped(row: Mapping[str, Any], mapper: Mapper) -> Mapping[str, Any]:
     return {**row, **over}
 
 
-def bound(grader: AbstractGrader, row: Mapping[str, Any], mapper: Mapper = None) -> dict[str, Any]:
+def bound(grader: BaseReward, row: Mapping[str, Any], mapper: Mapper = None) -> dict[str, Any]:
     """Of a row, the fields that the grader asks for.
 
     Raises:
@@ -189,7 +189,7 @@ def bound(grader: AbstractGrader, row: Mapping[str, Any], mapper: Mapper = None)
     }
 
 
-def _responses_compared(grader: AbstractGrader, given: Any) -> list[Any]:
+def _responses_compared(grader: BaseReward, given: Any) -> list[Any]:
     """The responses that are compared.
 
     Raises:
@@ -217,7 +217,7 @@ TEXTS = frozenset({"query", "response", "reference_response", "context"})
 """Fields that hold a text, so that None, and the NaN that tables have for it, hold none."""
 
 
-def fields_of(grader: AbstractGrader, sample: DataSample) -> dict[str, Any]:
+def fields_of(grader: BaseReward, sample: DataSample) -> dict[str, Any]:
     """What a grader sees of a sample: query, messages (input, steps, answer), context, response(s),
     the tool_calls of steps and answer, reference_response, and of the metadata the fields it asks
     for by their names.

@@ -16,15 +16,16 @@ import orjson
 from pydantic import ValidationError
 
 from rm_gallery.core.data.load.padding import plain
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import stop_mark
 from rm_gallery.core.engine.engine import Plan, awaitable
 from rm_gallery.core.engine.folder import Again, RunFolder
-from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.engine.options import OPTIONS, RunOptions, chosen_options
 from rm_gallery.core.engine.single import run_single
-from rm_gallery.core.graders.abstract import (
+from rm_gallery.core.graders.results import (
     KINDS,
-    AbstractGrader,
     GraderResult,
+    about_of,
     as_result,
     score_of,
 )
@@ -48,8 +49,7 @@ from rm_gallery.core.score import (
     is_run_level,
 )
 from rm_gallery.core.utils.errors import ConfigError, DataError, ScoreError, Unscored
-from rm_gallery.core.utils.models import build, copy_with
-from rm_gallery.core.utils.shown import redact
+from rm_gallery.core.utils.models import build, copy_with, unknown_name
 
 ANSWER = "response"
 """The field of the answer that is graded."""
@@ -67,9 +67,9 @@ def error_of(outcome: Score[Any]) -> Exception:
 
 
 class GraderPlan(NamedTuple):
-    """A grader and how the rows reach it."""
+    """A grader, which is any reward, and how the rows reach it."""
 
-    grader: AbstractGrader
+    grader: BaseReward
     mapper: Mapper = None
     on_error: Missing = "none"
     """`none` gives a GraderError, `raise` ends the run, a number stands in for the score and says
@@ -83,42 +83,20 @@ Plans = Mapping[str, GraderPlan]
 # -- one grader, some fields --------------------------------------------------------------------------
 
 
-def graded(grader: AbstractGrader, fields: Any) -> Any:
+def graded(grader: BaseReward, fields: Any) -> Any:
     """The grader's score of these fields, or a coroutine of it."""
     began = time.perf_counter()
-    value = grader._grade(**fields)
-    return (
-        _awaited(grader, value, fields, began)
-        if awaitable(value)
-        else _score_read(grader, value, fields)
-    )
+    score = grader._graded(fields)
+    return _timed(score, began) if awaitable(score) else score
 
 
-async def _awaited(grader: AbstractGrader, value: Any, fields: Any, began: float) -> Score[Any]:
-    score = _score_read(grader, await value, fields)
+async def _timed(score: Any, began: float) -> Score[Any]:
+    score = await score
     seconds = round(time.perf_counter() - began, 4)
     return replace(score, usage={"seconds": seconds, **(score.usage or {})})
 
 
-def _score_read(grader: AbstractGrader, value: Any, fields: Mapping[str, Any]) -> Score[Any]:
-    try:
-        score = score_of(value, grader)
-    except (ValueError, TypeError) as error:
-        what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-        return _unusable(grader, what)
-    responses = fields.get("responses")
-    if isinstance(score.value, tuple) and isinstance(responses, (list, tuple)):
-        if len(score.value) != len(responses):
-            return _unusable(grader, f"{len(score.value)} places for {len(responses)} responses")
-    return score
-
-
-def _unusable(grader: AbstractGrader, what: str) -> Score[Any]:
-    why = f"{grader.name} returned no usable result: {what}"
-    return failed("invalid_result", redact(why), "rule")
-
-
-async def agraded(grader: AbstractGrader, fields: dict[str, Any]) -> Score[Any]:
+async def agraded(grader: BaseReward, fields: dict[str, Any]) -> Score[Any]:
     """A grader inside another one: its score of these fields, as a part of the job this is called
     in.
 
@@ -131,12 +109,17 @@ async def agraded(grader: AbstractGrader, fields: dict[str, Any]) -> Score[Any]:
     return score
 
 
-def _on_loop(grader: AbstractGrader, fields: Any) -> Any:
+def _on_loop(grader: BaseReward, fields: Any) -> Any:
     """As `graded`, for the library loop: what would block it is handed to a thread."""
-    if grader.awaits:
+    if _awaits(grader):
         return graded(grader, fields)
     how = type(grader), grader.max_workers, grader.deadline
     return run_single(_one(fields), partial(graded, grader), *how, "threads")
+
+
+def _awaits(grader: BaseReward) -> bool:
+    """Whether it is awaited, as all are that have no function of fields."""
+    return bool(getattr(grader, "awaits", True))
 
 
 def _one(fields: Any) -> Plan:
@@ -265,7 +248,7 @@ def row_reward(plans: Plans) -> RowReward:
         "deadline": max(patient) if len(patient) == len(graders) else None,
         "worst": None,
         "plans": dict(plans),
-        "awaits": any(each.awaits for each in graders),
+        "awaits": any(map(_awaits, graders)),
     }
     return build(RowReward, settings)
 
@@ -282,7 +265,7 @@ def _fields_for(plan: GraderPlan, row: TableRow) -> Any:
 def result_of(plan: GraderPlan, score: Score[Any], row: TableRow) -> GraderResult:
     """What is handed out for a grader's score: for a missing one, what `on_error` says."""
     grader, on_error = plan.grader, plan.on_error
-    about = grader.about()
+    about = about_of(grader)
     result = as_result(score, about)
     # what the run did not get to is graded when it is continued, and no policy is for it
     if score.value is not None or on_error == "none" or score.code in NOT_BEGUN:
@@ -293,7 +276,7 @@ def result_of(plan: GraderPlan, score: Score[Any], row: TableRow) -> GraderResul
     return as_result(Score(float(on_error), score.reason, extra=noted), about)
 
 
-def _settled(grader: AbstractGrader, score: Score[Any]) -> Score[Any]:
+def _settled(grader: BaseReward, score: Score[Any]) -> Score[Any]:
     """A score as of every reward; of several responses together nobody can tell whose doing it is that
     there is none.
     """
@@ -304,22 +287,46 @@ def _settled(grader: AbstractGrader, score: Score[Any]) -> Score[Any]:
 
 
 async def grade_one(
-    grader: AbstractGrader, fields: Mapping[str, Any], options: RunOptions | None
+    grader: BaseReward,
+    row: Mapping[str, Any] | None,
+    options: RunOptions | None,
+    keywords: Mapping[str, Any],
 ) -> GraderResult:
-    """Grade one row, which costs itself; with options it is a batch of one."""
-    plan = GraderPlan(grader)
-    if options is not None:
-        return (await grade_all(plan, [fields], options))[0]
-    [score] = await scores_of_one(row_reward({grader.name: plan}), row := row_of(fields), {})
-    return result_of(plan, _settled(grader, score), row)
+    """Grade one row, which costs itself; with options it is a batch of one. Keywords are its further
+    fields, and options.
+    """
+    if library_loop.is_driven():
+        library_loop.refuse_blocking(f"{type(grader).__name__}.evaluate", "aevaluate")
+    if row is not None and not isinstance(row, Mapping):
+        raise DataError(f"a row is a dict of named fields, found {type(row).__name__}.")
+    plan, inputs = GraderPlan(grader), grader.inputs
+    fields, chosen = dict(row or {}), dict[str, Any]()
+    for name, value in keywords.items():
+        more = name not in inputs and (name in OPTIONS or "*" not in inputs)
+        (chosen if more else fields)[name] = value
+    for name in chosen.keys() - OPTIONS:
+        grader.check()  # what is wrong with the grader itself comes first
+        hint = "What a row has beside goes into its dict: evaluate({…})."
+        raise ConfigError(unknown_name("field or option", name, OPTIONS.union(inputs), hint))
+    if options is not None or chosen:
+        return (await grade_all(grader, None, [fields], options, chosen))[0]
+    given = row_of(fields)
+    [score] = await scores_of_one(row_reward({grader.name: plan}), given, {})
+    return result_of(plan, _settled(grader, score), given)
 
 
 async def grade_all(
-    plan: GraderPlan, rows: Iterable[Mapping[str, Any]], options: RunOptions
+    grader: BaseReward,
+    mapper: Mapper,
+    rows: Iterable[Mapping[str, Any]],
+    options: RunOptions | None,
+    keywords: Mapping[str, Any],
 ) -> list[GraderResult]:
     """Grade many rows; the results in their order."""
-    plans = {plan.grader.name: plan}
-    graded_rows = await grader_batch(plans, rows, options).all()
+    plans = {grader.name: GraderPlan(grader, mapper)}
+    own = RunOptions(max_workers=grader.max_workers)
+    chosen = chosen_options(options, own, keywords, None)[0]
+    graded_rows = await grader_batch(plans, rows, chosen).all()
     return [result for row in graded_rows for result in results_of(plans, row).values()]
 
 
@@ -429,7 +436,7 @@ class RowForm(SampleForm):
         for name, fields in self.reward.shown(data).items():
             grader, kept = self._plans[name].grader, name in record.get("results", {})
             if kept and asks_a_model(grader) and isinstance(fields, dict):
-                yield partial(grader._grade, **fields)
+                yield partial(graded, grader, fields)
 
     def read(self, record: Mapping[str, Any], data: Any) -> Results | None:
         """By grader, the scores that are kept; of one that failed, or does not fit, none."""
@@ -451,7 +458,7 @@ class RowForm(SampleForm):
             if not score.ok:
                 missing.append((score.status, score.code))
             if score.code not in NOT_BEGUN:
-                kept[name] = _as_record(as_result(score, plan.grader.about()))
+                kept[name] = _as_record(as_result(score, about_of(plan.grader)))
         return {"results": kept} if kept else {}, missing
 
     def scores_in(self, record: Mapping[str, Any]) -> dict[str, Any]:
@@ -472,7 +479,7 @@ class RowForm(SampleForm):
 _NOT_KEPT = failed("not_kept", "", "caller")
 
 
-def _score_in(kept: Any, grader: AbstractGrader) -> Score[Any]:
+def _score_in(kept: Any, grader: BaseReward) -> Score[Any]:
     """A score as it was kept; a failed one where it does not fit."""
     try:
         fields = dict(kept)

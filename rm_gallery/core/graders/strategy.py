@@ -19,15 +19,16 @@ from typing import Any, ClassVar
 from pydantic import Field, SerializeAsAny
 
 from rm_gallery.core.engine.loop import RunStopped
-from rm_gallery.core.graders.abstract import OWN, scale_of
 from rm_gallery.core.graders.base import (
     BaseGrader,
     GraderMode,
     places_of,
     usage_sum,
 )
+from rm_gallery.core.graders.results import OWN, scale_of
 from rm_gallery.core.graders.run import agraded, error_of
 from rm_gallery.core.reward.asking import side_by_side
+from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.score import NOT_BEGUN, Score, deciding, score_of_error, unscored
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 
@@ -55,12 +56,12 @@ class _Wrapper(BaseGrader):
         *("worst", "mode"),
     )
     """The settings of the inner grader that are its own where none are given."""
-    grader: SerializeAsAny[BaseGrader]
+    grader: SerializeAsAny[BaseReward]
 
-    def __init__(self, grader: BaseGrader | None = None, **settings: Any) -> None:
+    def __init__(self, grader: BaseReward | None = None, **settings: Any) -> None:
         """Take name, range, direction and threshold of the inner grader where none is given."""
-        if isinstance(grader, BaseGrader):
-            own = {field: getattr(grader, field) for field in self.taken}
+        if isinstance(grader, BaseReward):
+            own = {name: getattr(grader, name) for name in self.taken if hasattr(grader, name)}
             settings = {**own, "grader": grader, **settings}
         super().__init__(**settings)
 

@@ -27,8 +27,8 @@ READY_MADE = "rm_gallery.gallery."
 GALLERY = "rm_gallery.gallery.rm"
 GRADERS = "rm_gallery.core.graders.base"
 PREFIXES = {
-    "grader:": "rm_gallery.core.graders.bridge:reward_class_of",
-    "rubric:": "rm_gallery.core.graders.bridge:reward_class_of_rubric",
+    "grader:": "rm_gallery.core.graders.base:reward_class_of",
+    "rubric:": "rm_gallery.core.graders.base:reward_class_of_rubric",
     "judge:": f"{GALLERY}.published:class_of_checkpoint",
     "func:": "rm_gallery.core.reward.resolve:class_named",
     "env:": "rm_gallery.core.reward.resolve:class_of_environment_named",

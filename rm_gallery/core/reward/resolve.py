@@ -40,7 +40,7 @@ class Spelling(NamedTuple):
 
 
 SPELLINGS = {
-    "reward": Spelling(lambda value: isinstance(value, BaseReward), lambda reward: reward.itself),
+    "reward": Spelling(lambda value: isinstance(value, BaseReward), lambda reward: reward),
     "environment": Spelling(
         lambda value: (
             any(callable(getattr(value, name, None)) for name in HOOKS)

@@ -16,6 +16,7 @@ from rm_gallery.core.data.schema import DataOutput, DataSample, FiniteFloat, Rew
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.engine import Plan
 from rm_gallery.core.engine.options import MAX_WORKERS
+from rm_gallery.core.reward.fields import as_one, inputs_of, sample_of_fields
 from rm_gallery.core.reward.job import Touches
 from rm_gallery.core.reward.kinds import Kind
 from rm_gallery.core.reward.outputs import said_of
@@ -24,10 +25,13 @@ from rm_gallery.core.reward.run import (
     Samples,
     checked_samples,
     options_of,
+    read_ahead,
     run_list,
     run_one,
+    run_rows,
     run_stream,
     scores_of,
+    scores_of_one,
 )
 from rm_gallery.core.reward.schema import OF_SCORES, Example, RewardMeta
 from rm_gallery.core.score import (
@@ -280,9 +284,18 @@ class BaseReward(Configured, metaclass=RewardMeta):
         return cls.__name__
 
     @property
-    def itself(self) -> BaseReward:
-        """What scores samples: itself, or the reward that is called by named fields through it."""
-        return self
+    def inputs(self) -> dict[str, bool]:
+        """The fields it is called with by their names, and whether each is required; ``"*"`` stands
+        for any other field.
+        """
+        return inputs_of(self)
+
+    def _graded(self, fields: Mapping[str, Any]) -> Any:
+        """The score of named fields, or a coroutine of it."""
+        return self._scored(sample_of_fields(fields, self.compares))
+
+    async def _scored(self, sample: DataSample) -> Score[Any]:
+        return as_one(self, await scores_of_one(self, sample, {}))
 
     @property
     def compares(self) -> bool:
@@ -437,17 +450,21 @@ class BaseReward(Configured, metaclass=RewardMeta):
     # budget, run_dir, repeat, trace, …), which win over `options=`, and the named parameters of the
     # reward's hooks. A keyword that is neither is a ConfigError; values for hooks that only take
     # **kwargs go into `hooks={…}`. A call inside a run is a part of that run.
+    #
+    # `evaluate` and `evaluate_batch` are called by named fields as well, `evaluate(response=…)` or
+    # a dict of them, a row: they give a GraderResult then, an error of which is not raised.
 
     def evaluate(
         self,
-        sample: DataSample | dict[str, Any],
+        sample: Any = None,
         thread_pool: Any = None,
         *,
         options: RunOptions | None = None,
         hooks: Mapping[str, Any] | None = None,
         **keywords: Any,
-    ) -> DataSample:
-        """Score one sample and return a scored copy; the given sample stays as it is.
+    ) -> Any:
+        """Score one sample and return a scored copy; the given sample stays as it is. Of named
+        fields (`inputs`) it gives a GraderResult.
 
         A judgement that fails is recorded in the outputs' `answer.reward.issues`, not raised. Only
         errors of the caller's making (ConfigError) are raised. `thread_pool` is accepted for
@@ -457,13 +474,13 @@ class BaseReward(Configured, metaclass=RewardMeta):
 
     async def async_evaluate(
         self,
-        sample: DataSample | dict[str, Any],
+        sample: Any = None,
         semaphore: Any = None,
         *,
         options: RunOptions | None = None,
         hooks: Mapping[str, Any] | None = None,
         **keywords: Any,
-    ) -> DataSample:
+    ) -> Any:
         """Awaitable twin of `evaluate`, from any event loop; `semaphore` bounds calls you start
         yourself.
         """
@@ -472,18 +489,25 @@ class BaseReward(Configured, metaclass=RewardMeta):
         async with semaphore:
             return await run_one(self, sample, options, hooks, keywords)
 
+    def __call__(self, /, *args: Any, **fields: Any) -> Any:
+        """As `evaluate`."""
+        return self.evaluate(*args, **fields)
+
+    aevaluate = async_evaluate
+
     async def async_evaluate_batch(
         self,
-        samples: Iterable[DataSample | dict[str, Any]],
-        max_workers: int | None = None,
+        samples: Iterable[Any],
+        max_workers: Any = None,
+        mapper: Any = None,
         *,
         options: RunOptions | None = None,
         hooks: Mapping[str, Any] | None = None,
         thread_pool: Any = None,
         **keywords: Any,
-    ) -> list[DataSample]:
+    ) -> list[Any]:
         """Score many samples, at most `max_workers` judgements at a time, and return scored copies
-        in the given order.
+        in the given order; of rows of named fields GraderResults.
 
         One failing sample never costs another. `evaluate_batch` waits, in scripts, threads and under
         a running event loop; `async_evaluate_batch` is awaited, from any event loop.
@@ -491,6 +515,8 @@ class BaseReward(Configured, metaclass=RewardMeta):
         Args:
             samples: samples, or dicts of their fields.
             max_workers: the true number in flight; None or 0 takes the reward's own.
+            mapper: of rows, where each field is: {field: path in the row}, or a function of the row
+                that returns fields.
             options: how the run goes; keywords win over it.
             hooks: values handed to the reward's hooks.
             thread_pool: accepted for compatibility, not used.
@@ -499,11 +525,15 @@ class BaseReward(Configured, metaclass=RewardMeta):
                 continues an unfinished run), `budget`, `cache`; and named parameters of the hooks.
         """
         given = {**keywords, "max_workers": max_workers}
+        samples, rows = read_ahead(self, samples)
+        if rows:
+            return await run_rows(self, samples, mapper, options, given)
         return await run_list(*self._run_of(samples, options, hooks, given))
 
     evaluate_batch = library_loop.blocking(
         async_evaluate_batch, "evaluate_batch", drives=True, refused=True
     )
+    aevaluate_batch = async_evaluate_batch
 
     async def async_score_batch(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import (
     AsyncGenerator,
@@ -31,6 +32,7 @@ from rm_gallery.core.engine.progress import Progress
 from rm_gallery.core.engine.ray import RayPlan
 from rm_gallery.core.engine.single import run_single
 from rm_gallery.core.reward.blame import SecondLook
+from rm_gallery.core.reward.fields import is_row
 from rm_gallery.core.reward.founding import write_scores
 from rm_gallery.core.reward.job import AnyReward, current_job
 from rm_gallery.core.reward.judges import asks_a_model
@@ -42,6 +44,8 @@ Samples = Iterable[DataSample | dict[str, Any]]
 HOOKS = ("_evaluate", "_before_evaluate", "_after_evaluate")
 
 
+ROWS = "rm_gallery.core.graders.run"
+"""What scores rows of named fields; by name, since it stands above."""
 _PLAIN = RunOptions()
 
 
@@ -183,6 +187,31 @@ async def run_list(
     return await RewardBatch(SampleForm(reward, hooks), samples, options).all()
 
 
+def read_ahead(reward: AnyReward, given: Any) -> tuple[Any, bool]:
+    """What is given to a door of many, and whether it is rows of named fields, which the first one
+    tells.
+    """
+    if hasattr(reward, "_grade") and not isinstance(given, DataSample | Mapping | str | bytes):
+        given = list(given)
+    first = given[0] if isinstance(given, list | tuple) and given else None
+    return given, first is not None and is_row(reward, first)
+
+
+async def run_rows(
+    reward: AnyReward,
+    rows: Iterable[Any],
+    mapper: Any,
+    options: RunOptions | None,
+    keywords: dict[str, Any],
+) -> list[Any]:
+    """Score all rows; a mapper may stand in the place of `max_workers`."""
+    if mapper is None and isinstance(keywords["max_workers"], Mapping | Callable):
+        mapper, keywords["max_workers"] = keywords["max_workers"], None
+    grade_all = importlib.import_module(ROWS).grade_all
+    graded: list[Any] = await grade_all(reward, mapper, rows, options, keywords)
+    return graded
+
+
 async def scores_of(
     reward: AnyReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> list[list[Score[Any]]]:
@@ -271,12 +300,14 @@ def _plain_call(
 
 async def run_one(
     reward: AnyReward,
-    sample: DataSample | dict[str, Any],
+    sample: Any,
     options: RunOptions | None,
     hooks: Mapping[str, Any] | None,
     keywords: Mapping[str, Any],
-) -> DataSample:
+) -> Any:
     """Score one sample, which costs itself; with options it is a batch of one."""
+    if not isinstance(sample, DataSample) and is_row(reward, sample):
+        return await importlib.import_module(ROWS).grade_one(reward, sample, options, keywords)
     sample, chosen, values, plain = _plain_call(reward, sample, options, hooks, keywords)
     if not plain:
         return (await run_list(reward, [sample], chosen, values))[0]

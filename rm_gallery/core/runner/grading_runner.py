@@ -24,8 +24,7 @@ from rm_gallery.core.data.load.padding import number, plain, whole_with_gap
 from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import RunKeywords, RunOptions, chosen_options
-from rm_gallery.core.graders.base import BaseGrader, FunctionGrader, RunnerResult
-from rm_gallery.core.graders.bridge import as_grader
+from rm_gallery.core.graders.base import FunctionGrader, RunnerResult, as_grader
 from rm_gallery.core.graders.rows import Mapper
 from rm_gallery.core.graders.run import (
     GraderPlan,
@@ -36,6 +35,7 @@ from rm_gallery.core.graders.run import (
 from rm_gallery.core.graders.strategy import AverageGrader
 from rm_gallery.core.reward.resolve import asks_for_judge, judges_for, spelling_of
 from rm_gallery.core.reward.resolve import resolve as build_reward
+from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import RewardBatch
 from rm_gallery.core.runner.aggregator import BaseAggregator, CallableAggregator
 from rm_gallery.core.score import Missing, check_inside, missing_policy
@@ -73,7 +73,7 @@ class GraderConfig:
             for the score and is marked as such.
     """
 
-    grader: BaseGrader
+    grader: BaseReward
     mapper: Mapper = None
     repeat: int = 1
     on_error: Missing = "none"

@@ -11,9 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rm_gallery.core.graders.base import BaseGrader, graders_in
-from rm_gallery.core.graders.bridge import grader_of_reward
+from rm_gallery.core.graders.base import graders_in
 from rm_gallery.core.graders.common import class_name, grader_of_file
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.file import read_file
 from rm_gallery.gallery.rm import JUDGED_MODULE, discover
 
@@ -24,23 +25,32 @@ TEXTS: dict[str, Any] = read_file(Path(__file__).with_name("texts.yaml"))
 
 
 @cache
-def graders() -> dict[str, type[BaseGrader]]:
-    """Every ready-made grader by its registered name, sorted."""
-    classes: dict[str, type[BaseGrader]] = {
+def graders() -> dict[str, str | type[BaseReward]]:
+    """Every ready-made grader by its registered name, sorted: a class, or of a rule where it is."""
+    classes: dict[str, str | type[BaseReward]] = {
         path.stem: grader_of_file(path, __name__) for path in sorted(RUBRICS.rglob("*.yaml"))
     }
-    for name, target in discover().items():
-        if not target.startswith(JUDGED_MODULE) and not name.endswith(":"):
-            own = TEXTS["names"].get(name) or class_name(name.removesuffix("_reward"))
-            classes[name] = grader_of_reward(name, own, __name__)
+    classes |= {name: target for name, target in discover().items() if name in _rules().values()}
     for module in pkgutil.iter_modules(__path__, f"{__name__}."):
         classes |= graders_in(module.name)
     return dict(sorted(classes.items()))
 
 
+@cache
+def _rules() -> dict[str, str]:
+    """The rules among the rewards, by the name of the class of graders."""
+    return {
+        TEXTS["names"].get(name) or class_name(name.removesuffix("_reward")): name
+        for name, target in discover().items()
+        if not target.startswith(JUDGED_MODULE) and not name.endswith(":")
+    }
+
+
 def __getattr__(name: str) -> Any:
     if name.endswith("Grader"):
+        if name in _rules():
+            return RewardRegistry.get(_rules()[name])
         for kind in graders().values():
-            if kind.__name__ == name:
+            if isinstance(kind, type) and kind.__name__ == name:
                 return kind
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -24,7 +24,6 @@ from rm_gallery.core.graders.base import (
     FunctionGrader,
     usage_sum,
 )
-from rm_gallery.core.graders.bridge import RewardGrader
 from rm_gallery.core.graders.common import ClaimGrader
 from rm_gallery.core.graders.llm import LLMGrader, RubricGrader, field_messages
 from rm_gallery.core.graders.run import agraded
@@ -43,34 +42,32 @@ IMAGE_RUBRICS = Path(__file__).parent / "rubrics" / "multimodal"
 # -- preferences -----------------------------------------------------------------------------------
 
 
-class _PreferenceGrader(RewardGrader):
-    """A comparison by rubrics as a grader."""
-
-    def __init__(self, reward: Any = None, *, model: Any = None, **settings: Any) -> None:
-        """Take the judge as `model` or `llm`, and rubrics, desc and language as the rewards do."""
-        if reward is None:
-            settings.setdefault("llm", model)
-        super().__init__(reward, **settings)
-
-
-class PairwisePreferenceGrader(_PreferenceGrader):
+class PairwisePreferenceGrader(BasePairWiseRubricReward):
     """Which of several responses is better, every pair compared in both orders; a GraderRank,
     places by pairs won.
 
     Fields: `responses`, `query`, `context`. Metadata: `scores`, the share of pairs won.
     """
 
-    builds = BasePairWiseRubricReward
+    name: str = "pairwise_preference"
+
+    def __init__(self, *, model: Any = None, **settings: Any) -> None:
+        """Take the judge as `model` or `llm`, and rubrics, desc and language as the rewards do."""
+        super().__init__(**{"llm": model, **settings})
 
 
-class ListwisePreferenceGrader(_PreferenceGrader):
+class ListwisePreferenceGrader(BaseListWiseRubricReward):
     """Which of several responses, shown at once in a seeded order, is best; a GraderRank, all
     others in second place.
 
     Fields: `responses`, `query`, `context`.
     """
 
-    builds = BaseListWiseRubricReward
+    name: str = "listwise_preference"
+
+    def __init__(self, *, model: Any = None, **settings: Any) -> None:
+        """Take the judge as `model` or `llm`, and rubrics, desc and language as the rewards do."""
+        super().__init__(**{"llm": model, **settings})
 
 
 # -- expected scores -------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from rm_gallery import (
     Step,
 )
 from rm_gallery.core.data.schema import Reward, RewardIssue
-from rm_gallery.core.graders.bridge import as_reward
+from rm_gallery.core.graders.base import as_reward
 from rm_gallery.core.model.message import ToolCall, ToolFunction
 from rm_gallery.core.reward.base import (
     BaseListWiseRubricReward,

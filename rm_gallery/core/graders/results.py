@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -14,10 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from rm_gallery.core.reward.base_kinds import PerOutputReward
+from rm_gallery.core.reward.job import AnyReward
 from rm_gallery.core.score import Bounds, Score, out_of_range, outside
 from rm_gallery.core.utils.errors import Cause, ConfigError
-from rm_gallery.core.utils.identity import is_users
 from rm_gallery.core.utils.models import build
 
 
@@ -223,7 +221,7 @@ def finite(value: Any) -> float:
     return number
 
 
-def score_of(returned: Any, grader: AbstractGrader | None = None) -> Score[Any]:
+def score_of(returned: Any, grader: AnyReward | None = None) -> Score[Any]:
     """What a grader returned, read: a number, True or False, a dict of fields, a Score, or a result,
     which may name a range of its own. A score outside its range is a failed one, never a clamp.
 
@@ -290,7 +288,7 @@ def _result_of_fields(returned: Any) -> GraderResult:
     return GraderScore(**fields)
 
 
-def scale_of(score: Score[Any], grader: AbstractGrader) -> tuple[Bounds, bool]:
+def scale_of(score: Score[Any], grader: AnyReward) -> tuple[Bounds, bool]:
     """The range that a score is of, and whether higher is better there: of the result it was read
     of, else of its grader.
     """
@@ -302,6 +300,16 @@ def scale_of(score: Score[Any], grader: AbstractGrader) -> tuple[Bounds, bool]:
 def said_alone(score: Score[Any]) -> Score[Any]:
     """The score without what the result that it was read of says itself."""
     return replace(score, extra={key: each for key, each in score.extra.items() if key != OWN})
+
+
+def about_of(grader: Any) -> dict[str, Any]:
+    """What each score of a grader carries: name, range, direction, threshold."""
+    return {
+        "name": grader.name,
+        "range": grader.score_range,
+        "higher_is_better": grader.higher_is_better,
+        "threshold": grader.threshold,
+    }
 
 
 def as_result(score: Score[Any], about: Mapping[str, Any]) -> GraderResult:
@@ -327,103 +335,7 @@ def as_result(score: Score[Any], about: Mapping[str, Any]) -> GraderResult:
     return build(GraderScore, {**fields, **scale, "threshold": said["threshold"]})
 
 
-# -- graders ---------------------------------------------------------------------------------------
-
-
-class AbstractGrader(PerOutputReward):
-    """A grader without the doors it is called through: a reward that reads named fields."""
-
-    takes_scale: ClassVar[bool] = True
-    said_if_given: ClassVar[frozenset[str]] = frozenset({"worst", "seed"})
-
-    score_range: Bounds = (0.0, 1.0)
-    mode: GraderMode = GraderMode.POINTWISE
-    description: str = ""
-    seed: int = 0
-    """Decides, with the sample's id, the order in which a judge is shown the answers of a sample."""
-
-    def model_post_init(self, context: Any) -> None:
-        """Fill in the name, and the range of what orders responses."""
-        super().model_post_init(context)
-        own = self.score_range, self.higher_is_better
-        if self.compares and own != ((0.0, 1.0), True):
-            # a score is the share of the others that a response is placed before
-            whole = ("score_range", (0.0, 1.0)), ("higher_is_better", True), ("threshold", None)
-            for name, value in whole:
-                object.__setattr__(self, name, value)
-
-    @classmethod
-    def _unnamed(cls) -> str:
-        return default_name(cls)
-
-    @property
-    def compares(self) -> bool:
-        """Whether it orders responses."""
-        return self.mode is GraderMode.LISTWISE
-
-    # -- what graders implement --------------------------------------------------------------------
-
-    if TYPE_CHECKING:
-        _grade: ClassVar[Callable[..., Any]]
-        """Each grader names its own fields."""
-    else:
-
-        def _grade(self, /, **fields: Any) -> Any:
-            """The result for one row's fields."""
-            raise NotImplementedError(
-                f"{type(self).__name__} implements _grade(self, query, response, …)."
-            )
-
-    @property
-    def inputs(self) -> dict[str, bool]:
-        """The fields it takes, and whether each is required; ``"*"`` stands for any other field."""
-        return dict(parameters(type(self)._grade))
-
-    @property
-    def declares_missing(self) -> bool:
-        """Whether it says itself what a part without a score means, as all of the library does;
-        code of one's own may hide one.
-        """
-        return not is_users(type(self)._grade.__module__)
-
-    @property
-    def awaits(self) -> bool:
-        """Whether `_grade` is a coroutine function; one that only returns something awaitable is
-        awaited too.
-        """
-        return inspect.iscoroutinefunction(type(self)._grade)
-
-    @classmethod
-    def registered_name(cls) -> str:
-        """The name it has where none is given."""
-        own = getattr(cls, "registered", "") or cls.model_fields["name"].default
-        return str(own or getattr(cls, "rubric", "") or default_name(cls))
-
-    @classmethod
-    def declared(cls) -> dict[str, Any]:
-        """What is known of its scores before one is built: score_range, higher_is_better, mode."""
-        said = {name: getattr(cls, name, None) for name in ("score_range", "higher_is_better")}
-        said["mode"] = cls.model_fields["mode"].default
-        # a property says it of an instance alone
-        usual = AbstractGrader.model_fields
-        return {k: usual[k].default if isinstance(v, property) else v for k, v in said.items()}
-
-    @property
-    def range_declared(self) -> bool:  # type: ignore[override]
-        """Whether somebody stated the range; False for the [0, 1] of every grader."""
-        kinds = itertools.takewhile(lambda kind: kind is not AbstractGrader, type(self).__mro__)
-        return "score_range" in self.model_fields_set or any(
-            "score_range" in vars(kind).get("_said_here", vars(kind)) for kind in kinds
-        )
-
-    def about(self) -> dict[str, Any]:
-        """What each of its scores carries: name, range, direction, threshold."""
-        return {
-            "name": self.name,
-            "range": self.score_range,
-            "higher_is_better": self.higher_is_better,
-            "threshold": self.threshold,
-        }
+# -- names ----------------------------------------------------------------------------------------
 
 
 def default_name(kind: type) -> str:
