@@ -42,7 +42,7 @@ from rm_gallery import (
     evaluate,
     fuzz_reward,
 )
-from rm_gallery.core.graders.base import GraderMode, as_grader, as_reward
+from rm_gallery.core.graders.base import as_grader, as_reward
 from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.gallery.benchmarks.base import benchmarks
 from rm_gallery.integrations.trl_data import preference_rows, step_rows, unpaired_rows
@@ -362,7 +362,7 @@ def of_bridge(side: Side) -> Any:
 def of_ranks(side: Side) -> Any:
     grader = as_grader(side.reward("listwise"))
     found = grader.evaluate(query="6 * 7?", responses=list(TEXTS))
-    assert isinstance(found, GraderRank) and grader.mode is GraderMode.LISTWISE
+    assert isinstance(found, GraderRank) and grader.compares
     return found.rank
 
 

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from rm_gallery import (
     BaseGrader,
+    BaseReward,
     ConfigError,
     FakeLLM,
     GraderError,
@@ -97,12 +98,12 @@ def of_grader(line: golden.Line, judge: Scripted) -> golden.Line:
     )
     for name, settings in line.get("around", ()):
         made = getattr(strategy, name)(made, **settings)
-    return told(
-        made, made.evaluate(line.get("fields", {"query": "q", "response": "r"}), options=None)
-    )
+    fields: Any = line.get("fields", {"query": "q", "response": "r"})
+    found: Any = made.evaluate(fields, options=None)
+    return told(made, found)
 
 
-def told(grader: BaseGrader, found: GraderResult) -> golden.Line:
+def told(grader: BaseReward, found: GraderResult) -> golden.Line:
     assert found.name == grader.name
     if isinstance(found, GraderError):
         return {
@@ -127,7 +128,7 @@ test_replies = golden.runner("judged", judged, *SAID, "scores", "rank", "usage",
 
 def of_rule(_: str, line: golden.Line) -> golden.Line:
     try:
-        found = GraderRegistry.create(line["grader"], **line.get("params", {})).evaluate(
+        found: Any = GraderRegistry.create(line["grader"], **line.get("params", {})).evaluate(
             line["fields"]
         )
     except ConfigError as error:

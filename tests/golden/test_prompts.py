@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from rm_gallery import DataSample, LLMGrader, RewardRegistry, Step
+from rm_gallery.core.graders.results import about_of
 from rm_gallery.core.reward import base
 from rm_gallery.core.reward.judge import WORKED, BaseRubricReward
 from rm_gallery.core.reward.principle.auto import AutoPrincipleGenerator
@@ -241,8 +242,8 @@ def grader(name: str) -> Texts:
             texts[f"{language}, claims"] = request(
                 partial(build, claims=True), row=fields_for(probe)
             )
-        about = probe.about() | {
-            "mode": probe.mode.value,
+        about = about_of(probe) | {
+            "mode": "listwise" if probe.compares else "pointwise",
             "inputs": probe.inputs,
             "needs": sorted(probe.needs),
         }

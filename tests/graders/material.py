@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from rm_gallery import BaseGrader, GraderRegistry
+from rm_gallery import BaseReward, GraderRegistry, RewardRegistry
 
 PNG = {"base64": base64.b64encode(b"not really a picture").decode(), "format": "png"}
 WEATHER = {"name": "weather", "arguments": '{"city": "Oslo"}'}
@@ -32,17 +32,17 @@ SPECIAL: dict[str, dict[str, Any]] = {
 
 
 def judged_graders() -> list[str]:
-    """The names of all graders that a model judges and that are no rewards of a kind."""
-    own = {name: GraderRegistry.get(name) for name in GraderRegistry.list()}
-    return [name for name, kind in own.items() if kind.judged and issubclass(kind, BaseGrader)]
+    """The names of all graders that a model judges and that are not also rewards of that name."""
+    own = sorted(set(GraderRegistry.list()) - set(RewardRegistry.list()))
+    return [name for name in own if RewardRegistry.get(f"grader:{name}").judged]
 
 
-def make(name: str, model: Any, /, **settings: Any) -> BaseGrader:
+def make(name: str, model: Any, /, **settings: Any) -> BaseReward:
     """A registered grader that asks this model."""
     return GraderRegistry.create(name, model=model, **{**SPECIAL.get(name, {}), **settings})
 
 
-def fields_for(grader: BaseGrader) -> dict[str, Any]:
+def fields_for(grader: BaseReward) -> dict[str, Any]:
     """A value for each field, marked so that it is found again in a prompt."""
     made: dict[str, Any] = {}
     for name in grader.inputs:
@@ -66,7 +66,7 @@ def fields_for(grader: BaseGrader) -> dict[str, Any]:
     return made
 
 
-def low_high(name: str, grader: BaseGrader) -> tuple[str, str]:
+def low_high(name: str, grader: BaseReward) -> tuple[str, str]:
     """Replies of a judge that gives the lowest, and the highest score."""
     if name in ("checklist", "healthbench"):
         return "<c1>no</c1><c2>yes</c2>", "<c1>yes</c1><c2>no</c2>"

@@ -17,6 +17,7 @@ from rm_gallery import (
     BaseGrader,
     BaseListWiseReward,
     BasePointWiseReward,
+    BaseReward,
     BaseStepWiseReward,
     Budget,
     ConfigError,
@@ -447,7 +448,7 @@ class AsyncGrader(PlainGrader):
         return await self.inner.aevaluate(query=query, response=response)
 
 
-WRAPPED: dict[str, Callable[[BaseGrader], BaseGrader]] = {
+WRAPPED: dict[str, Callable[[BaseReward], BaseReward]] = {
     "grader": lambda g: g,
     "in a plain reward": lambda g: as_grader(PlainReward(grader=g)),
     "in an async reward": lambda g: as_grader(AsyncReward(grader=g)),
@@ -458,7 +459,7 @@ WRAPPED: dict[str, Callable[[BaseGrader], BaseGrader]] = {
 }
 
 
-def wrapped(kind: str, url: str = "http://127.0.0.1:9/v1", **settings: Any) -> BaseGrader:
+def wrapped(kind: str, url: str = "http://127.0.0.1:9/v1", **settings: Any) -> BaseReward:
     judge = OpenaiLLM("judge", base_url=url, max_attempts=1, max_outage=1.0)
     return WRAPPED[kind](
         GraderRegistry.create(

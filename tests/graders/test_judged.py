@@ -17,6 +17,7 @@ import pytest
 from pydantic import Field
 
 from rm_gallery import (
+    BaseGrader,
     ConfigError,
     FakeLLM,
     GraderError,
@@ -35,7 +36,7 @@ from tests.reward.rewards import Listening
 from tests.support.judge_server import JudgeServer
 from tests.support.samples import make_sample, scores
 
-NAMES = [name for name in judged_graders() if GraderRegistry.get(name).judged]
+NAMES = [name for name in judged_graders() if issubclass(GraderRegistry.get(name), BaseGrader)]
 """Those that give a score for one response."""
 PAIR = {"query": "a", "response": "b"}
 

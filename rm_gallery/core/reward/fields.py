@@ -42,7 +42,10 @@ def is_row(reward: Any, given: Any) -> bool:
     outputs, inputs = given.get("output"), reward.inputs
     if isinstance(outputs, list) and all(isinstance(one, Mapping) for one in outputs):
         return own and not inputs.keys().isdisjoint(("output", "*"))
-    return own or any(inputs[name] for name in inputs.keys() & given.keys())
+    return own or (
+        given.keys().isdisjoint(("input", "output"))
+        and not given.keys().isdisjoint(inputs.keys() - {"metadata"})
+    )
 
 
 def sample_of_fields(fields: Mapping[str, Any], compares: bool) -> DataSample:

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -454,6 +454,10 @@ class BaseReward(Configured, metaclass=RewardMeta):
     # `evaluate` and `evaluate_batch` are called by named fields as well, `evaluate(response=…)` or
     # a dict of them, a row: they give a GraderResult then, an error of which is not raised.
 
+    @overload
+    def evaluate(self, sample: DataSample, /, *args: Any, **keywords: Any) -> DataSample: ...
+    @overload
+    def evaluate(self, sample: Any = None, *args: Any, **keywords: Any) -> Any: ...
     def evaluate(
         self,
         sample: Any = None,
@@ -472,6 +476,12 @@ class BaseReward(Configured, metaclass=RewardMeta):
         """
         return library_loop.drive(run_one(self, sample, options, hooks, keywords))
 
+    @overload
+    async def async_evaluate(
+        self, sample: DataSample, /, *args: Any, **keywords: Any
+    ) -> DataSample: ...
+    @overload
+    async def async_evaluate(self, sample: Any = None, *args: Any, **keywords: Any) -> Any: ...
     async def async_evaluate(
         self,
         sample: Any = None,
