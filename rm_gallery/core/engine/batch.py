@@ -511,7 +511,8 @@ class Batch(Generic[R]):
             async with aclosing(self._results(options, {"ordered": False})) as going:
                 found = {index: result async for index, result in going}
             results = [found[index] for index in range(len(found))]
-            await self._look_once_more(results)
+            if self.options.blame == "probe":
+                await self._look_once_more(results)
         return results
 
     async def stream(self, **how: bool) -> Going[R]:
@@ -521,7 +522,8 @@ class Batch(Generic[R]):
         with self._begun() as options:
             async with aclosing(self._results(options, how)) as going:
                 async for index, result in going:
-                    await self._look_once_more([result])
+                    if self.options.blame == "probe":
+                        await self._look_once_more([result])
                     yield index, result
 
     def _results(self, options: RunOptions, how: dict[str, Any]) -> Going[R]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, overload
@@ -30,7 +30,7 @@ from rm_gallery.core.graders.results import (
     score_of,
     usage_sum,
 )
-from rm_gallery.core.graders.rows import fields_of
+from rm_gallery.core.graders.rows import Mapper, fields_of
 from rm_gallery.core.graders.run import agraded, error_of
 from rm_gallery.core.reward.base_kinds import PerOutputReward
 from rm_gallery.core.reward.judges import asks_a_model
@@ -188,6 +188,13 @@ class BaseGrader(PerOutputReward):
     def _unusable(self, what: str) -> Score[Any]:
         why = f"{self.name} returned no usable result: {what}"
         return failed("invalid_result", redact(why), "rule")
+
+    async def async_evaluate_batch(  # type: ignore[override]  # rows come more often than samples
+        self, samples: Iterable[Any], mapper: Mapper = None, **how: Any
+    ) -> list[Any]:
+        """As of every reward; of any iterable, since the first one tells whether it holds rows."""
+        given = [*samples] if isinstance(samples, Iterable) else samples
+        return await super().async_evaluate_batch(given, mapper=mapper, **how)
 
     # -- answers of samples ------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ def is_row(reward: Any, given: Any) -> bool:
     """Whether what a reward is given are named fields, and no sample or dict of one's fields."""
     own = hasattr(reward, "_grade")  # as graders have
     if not isinstance(given, Mapping):
-        return given is None or (own and not isinstance(given, DataSample))
+        return own and not isinstance(given, DataSample)
     outputs, inputs = given.get("output"), reward.inputs
     if isinstance(outputs, list) and all(isinstance(one, Mapping) for one in outputs):
         return own and not inputs.keys().isdisjoint(("output", "*"))

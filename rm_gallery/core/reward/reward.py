@@ -23,9 +23,9 @@ from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.run import (
     RunOptions,
     Samples,
+    are_rows,
     checked_samples,
     options_of,
-    read_ahead,
     run_list,
     run_one,
     run_rows,
@@ -508,9 +508,9 @@ class BaseReward(Configured, metaclass=RewardMeta):
     async def async_evaluate_batch(
         self,
         samples: Iterable[Any],
-        max_workers: Any = None,
-        mapper: Any = None,
+        max_workers: int | None = None,
         *,
+        mapper: Any = None,
         options: RunOptions | None = None,
         hooks: Mapping[str, Any] | None = None,
         thread_pool: Any = None,
@@ -535,8 +535,7 @@ class BaseReward(Configured, metaclass=RewardMeta):
                 continues an unfinished run), `budget`, `cache`; and named parameters of the hooks.
         """
         given = {**keywords, "max_workers": max_workers}
-        samples, rows = read_ahead(self, samples)
-        if rows:
+        if mapper is not None or are_rows(self, samples):
             return await run_rows(self, samples, mapper, options, given)
         return await run_list(*self._run_of(samples, options, hooks, given))
 

@@ -111,19 +111,18 @@ class RewardBatch(Batch[Any]):
         options, form = self.options, self._form
         here = options.run_dir is None and options.engine is None and (options.processes or 1) < 2
         score = self._reward.at_once() if here and not form.hooks else None
-        if score is None:
-            return None
+        return None if score is None else partial(self._scored_at_once, score)
 
-        def result(raw: Any, index: int) -> tuple[Any, Score[Any] | None]:
-            sample = form.copy(_sample(raw, index))
-            scores, missing = score(sample), None
-            for each in scores:
-                if each.value is None:
-                    missing = each
-                    break
-            return form.write(sample, scores), missing
-
-        return result
+    def _scored_at_once(
+        self, score: Callable[[DataSample], list[Score[Any]]], raw: Any, index: int
+    ) -> tuple[Any, Score[Any] | None]:
+        sample = self._form.copy(_sample(raw, index))
+        scores, missing = score(sample), None
+        for each in scores:
+            if each.value is None:
+                missing = each
+                break
+        return self._form.write(sample, scores), missing
 
     def _open_folder(self, options: RunOptions) -> RunFolder:
         return RunFolder(options, self._form, asks_a_model(self._reward))
@@ -169,8 +168,6 @@ class RewardBatch(Batch[Any]):
 
     async def _look_once_more(self, results: list[DataSample]) -> None:
         form, folder = self._form, self._folder
-        if self.options.blame != "probe":
-            return
         # with the budget of the run, which its folder keeps
         options = replace(self.options, budget=self._control.budget)
         for reward, shown in form.second_looks(results):
@@ -187,14 +184,10 @@ async def run_list(
     return await RewardBatch(SampleForm(reward, hooks), samples, options).all()
 
 
-def read_ahead(reward: AnyReward, given: Any) -> tuple[Any, bool]:
-    """What is given to a door of many, and whether it is rows of named fields, which the first one
-    tells.
-    """
-    if hasattr(reward, "_grade") and not isinstance(given, DataSample | Mapping | str | bytes):
-        given = list(given)
+def are_rows(reward: AnyReward, given: Any) -> bool:
+    """Whether many things are rows of named fields, which the first one tells."""
     first = given[0] if isinstance(given, list | tuple) and given else None
-    return given, first is not None and is_row(reward, first)
+    return not isinstance(first, DataSample | None) and is_row(reward, first)
 
 
 async def run_rows(
@@ -204,9 +197,7 @@ async def run_rows(
     options: RunOptions | None,
     keywords: dict[str, Any],
 ) -> list[Any]:
-    """Score all rows; a mapper may stand in the place of `max_workers`."""
-    if mapper is None and isinstance(keywords["max_workers"], Mapping | Callable):
-        mapper, keywords["max_workers"] = keywords["max_workers"], None
+    """Score all rows."""
     grade_all = importlib.import_module(ROWS).grade_all
     graded: list[Any] = await grade_all(reward, mapper, rows, options, keywords)
     return graded
@@ -280,22 +271,19 @@ def _billed(options: RunOptions, trial: RunOptions) -> Progress | None:
 
 def _plain_call(
     reward: AnyReward,
-    sample: DataSample | dict[str, Any],
     options: RunOptions | None,
     hooks: Mapping[str, Any] | None,
     keywords: Mapping[str, Any],
-) -> tuple[DataSample, RunOptions, dict[str, Any], bool]:
-    """The sample, the options, the values for the hooks, and whether the reward's own way of
-    running one sample will do.
+) -> tuple[RunOptions, dict[str, Any], bool]:
+    """The options, the values for the hooks, and whether the reward's own way of running one sample
+    will do.
     """
-    if not isinstance(sample, DataSample):
-        sample = as_sample(sample, None)
     if options is None and not keywords:
-        return sample, _PLAIN, dict(hooks or {}), True
+        return _PLAIN, dict(hooks or {}), True
     chosen, values = options_of(reward, options, hooks, keywords)
     own = RunOptions(max_workers=reward.max_workers, blame=chosen.blame)
     in_a_run = reward.finds_blame_in_parts and chosen.blame == "probe"
-    return sample, chosen, values, chosen == own and not in_a_run
+    return chosen, values, chosen == own and not in_a_run
 
 
 async def run_one(
@@ -306,9 +294,11 @@ async def run_one(
     keywords: Mapping[str, Any],
 ) -> Any:
     """Score one sample, which costs itself; with options it is a batch of one."""
-    if not isinstance(sample, DataSample) and is_row(reward, sample):
-        return await importlib.import_module(ROWS).grade_one(reward, sample, options, keywords)
-    sample, chosen, values, plain = _plain_call(reward, sample, options, hooks, keywords)
+    if not isinstance(sample, DataSample):
+        if is_row(reward, keywords if sample is None else sample):
+            return await importlib.import_module(ROWS).grade_one(reward, sample, options, keywords)
+        sample = as_sample(sample, None)
+    chosen, values, plain = _plain_call(reward, options, hooks, keywords)
     if not plain:
         return (await run_list(reward, [sample], chosen, values))[0]
     scored = writable_copy(sample)

@@ -76,7 +76,7 @@ OPENJUDGE = {
     """,
         "rm_gallery.core.graders.base": """
         BaseGrader FunctionGrader GraderError GraderMode GraderRank GraderResult
-        GraderScore
+        GraderScore as_grader as_reward
     """,
         "rm_gallery.core.graders.llm": "LLMGrader",
         "rm_gallery.core.models": "OpenAIChatModel",
@@ -150,7 +150,7 @@ PATHS = """
     graders.agent.trajectory.trajectory_comprehensive
     graders.agent.trajectory.trajectory_error_recovery
     graders.agent.trajectory.trajectory_step_efficiency graders.agentic_grader
-    graders.base_grader graders.code graders.code.code_bug_detection
+    graders.base_grader graders.bridge graders.code graders.code.code_bug_detection
     graders.code.code_complexity graders.code.code_execution graders.code.code_security
     graders.code.code_style graders.code.patch_similarity graders.code.syntax_checker
     graders.common.correctness graders.common.hallucination graders.common.harmfulness
