@@ -19,8 +19,12 @@ from rm_gallery.gallery.rm import JUDGED_MODULE, discover
 
 RUBRICS = Path(__file__).parent / "rubrics"
 
-TEXTS: dict[str, Any] = read_file(Path(__file__).with_name("texts.yaml"))
-"""What judges are told that no rubric says, and classes of rules not called after their reward."""
+
+@cache
+def wording() -> dict[str, Any]:
+    """What judges are told that no rubric says, and classes of rules not called after their reward."""
+    told: dict[str, Any] = read_file(Path(__file__).with_name("texts.yaml"))
+    return told
 
 
 @cache
@@ -31,7 +35,7 @@ def graders() -> dict[str, type[BaseGrader]]:
     }
     for name, target in discover().items():
         if not target.startswith(JUDGED_MODULE) and not name.endswith(":"):
-            own = TEXTS["names"].get(name) or class_name(name.removesuffix("_reward"))
+            own = wording()["names"].get(name) or class_name(name.removesuffix("_reward"))
             classes[name] = grader_of_reward(name, own, __name__)
     for module in pkgutil.iter_modules(__path__, f"{__name__}."):
         classes |= graders_in(module.name)
