@@ -16,6 +16,7 @@ import typer
 from rm_gallery.cli import options as opt
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
+from rm_gallery.core.utils.file import read_yaml
 from rm_gallery.core.utils.models import check_known, unknown_name
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.base import Benchmark, benchmarks, get_benchmark
@@ -496,7 +497,7 @@ def read_config(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        config = read_yaml(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise ConfigError(
             f"{path}: {error.strerror or error}; give a YAML file that names graders."

@@ -26,6 +26,7 @@ from rm_gallery.core.utils.errors import (
     RMGalleryError,
     reason_of,
 )
+from rm_gallery.core.utils.file import read_yaml
 from rm_gallery.core.utils.shown import one_line
 
 if TYPE_CHECKING:
@@ -307,7 +308,7 @@ def _entries(config: Path | None) -> list[tuple[str, Mapping[str, Any]]]:
     if config is None:
         return []
     try:
-        read = yaml.safe_load(config.read_text(encoding="utf-8"))
+        read = read_yaml(config.read_text(encoding="utf-8"), f"--config {config}")
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"--config {config}: {' '.join(reason_of(error).split())}") from error
     rewards = read.get("rewards") if isinstance(read, dict) else None

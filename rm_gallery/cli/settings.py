@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
+from rm_gallery.core.utils.file import read_yaml
 from rm_gallery.core.utils.models import nearest, unknown_name
 from rm_gallery.core.utils.shown import one_line, redact
 
@@ -394,7 +395,7 @@ def _file_of_settings(name: str, named_by: str) -> dict[str, Any]:
     import yaml
 
     try:
-        table = yaml.safe_load(text) or {}
+        table = read_yaml(text, str(path)) or {}
     except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"{path} is no YAML file: {' '.join(str(error).split())}") from None
     if not isinstance(table, dict) or not all(isinstance(key, str) for key in table):

@@ -75,7 +75,7 @@ class Score(Generic[T]):
     reason: str = ""
     """For people: why this value, or why none."""
     components: Mapping[str, float] = field(default_factory=dict)
-    """Parts of the value, and numbers reported with it, by name."""
+    """Parts of the value, and numbers reported with it, by name: finite ones, as the value is."""
     status: Status = "scored"
     cause: Cause | None = None
     code: str = ""

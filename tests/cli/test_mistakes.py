@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rm_gallery import ConfigError, WeightedSum
+from rm_gallery.core.graders.llm import LLMGrader
 from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.core.utils.file import read_file
 from rm_gallery.gallery.benchmarks.lead import contradicted, leads
 from rm_gallery.study.mix import check_mix
 from rm_gallery.study.winrate import winrate
@@ -149,6 +152,51 @@ def test_an_unknown_sample_is_answered_with_ids_that_are_there() -> None:
     assert command(*SCORE, "length_baseline", "--out", "run").code == 0
     done = command("explain", "run", "zzz")
     assert done.code != 0 and "has no sample 'zzz'; ids are such as " in done.err
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        ("grade {} t.csv", "graders:\n  brief: {}\n  brief: {grader: long}\n"),
+        ("serve --config {}", "rewards:\n  brief: {reward: a}\n  brief: {reward: b}\n"),
+        ("score t.csv --prompt q --answer a --reward accuracy --prices {}", "# a\nbrief: {}\nbrief: {}\n"),
+        ("list", "# a\nbrief: 1\nbrief: 2\n"),
+        ("score t.csv --prompt q --answer a --reward rubric:{}", "# a\nbrief: 1\nbrief: 2\n"),
+    ],
+)  # fmt: skip
+def test_a_key_that_stands_twice_in_a_yaml_file_is_refused_by_line(
+    call: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last one won, and a grader was dropped without a word."""
+    Path("c.yaml").write_text(text)
+    if "{}" not in call:
+        monkeypatch.setenv("RM_GALLERY_CONFIG", "c.yaml")
+    done = command(*call.format("c.yaml").split())
+    assert done.code == 2
+    assert "line 3: the key 'brief' stands there already in line 2; rename or remove" in done.err
+
+
+def test_aliases_merged_mappings_and_keys_of_other_types_are_no_repetition(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("a: &a {x: 1, y: &y {z: 1}}\nb: {<<: *a, x: 2}\nc: [*a, *y]\n1: 0\n'1': 0\n")
+    assert read_file(path)["b"] == {"x": 2, "y": {"z": 1}}
+    path.write_text("{a: 1, a: 2}")
+    with pytest.raises(ConfigError, match="a.yaml: line 1: the key 'a' stands there already"):
+        read_file(path)
+
+
+def test_a_file_that_is_nested_too_deep_ends_no_process(tmp_path: Path) -> None:
+    """libyaml recurses in C: a segmentation fault."""
+    path = tmp_path / "deep.yaml"
+    path.write_text("[" * 100_000)
+    with pytest.raises(ConfigError, match="deep.yaml: nested more than 100 levels deep"):
+        read_file(path)
+
+
+def test_two_spellings_of_one_field_are_refused_with_both() -> None:
+    both: dict[str, Any] = {"prompt": "Rate {response}", "template": "Judge {response}"}
+    with pytest.raises(ConfigError, match="LLMGrader: prompt and template are one field; give one"):
+        LLMGrader(**both)
 
 
 def test_weights_without_names_are_refused_with_the_names() -> None:

@@ -135,6 +135,20 @@ def test_every_module_imports_silently_and_light(tmp_path: Path) -> None:
 
 
 @pytest.mark.long("a process of its own")
+def test_importing_graders_reads_no_texts(tmp_path: Path) -> None:
+    code = (
+        "import importlib, pkgutil, sys\n"
+        "sys.addaudithook(lambda event, given: print(given[0]) if event == 'open' "
+        "and str(given[0]).endswith('.yaml') else None)\n"
+        "import rm_gallery.gallery.graders as graders\n"
+        "for one in pkgutil.iter_modules(graders.__path__, graders.__name__ + '.'):\n"
+        "    importlib.import_module(one.name)\n"
+    )
+    finished = run(code, tmp_path)
+    assert (finished.returncode, finished.stdout) == (0, "")
+
+
+@pytest.mark.long("a process of its own")
 def test_importing_starts_no_thread_and_touches_no_logging(tmp_path: Path) -> None:
     code = (
         "import logging, threading, signal, warnings\n"

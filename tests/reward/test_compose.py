@@ -150,6 +150,36 @@ def test_a_part_of_a_kind_of_ones_own_that_compares_is_shown_all_answers() -> No
     assert scores(whole.evaluate(make_sample("a", "ab", "abc"))) == [1.0, 2.0, 3.0]
 
 
+def test_the_kind_of_compositions_in_diamond_form_is_found_once_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was found anew at each use: 2^8 times for eight sums of which each holds the one before
+    twice.
+    """
+    asked: list[str] = []
+
+    def parts(whole: WeightedSum) -> dict[str, BaseReward]:
+        asked.append(whole.name)
+        return dict(whole.rewards)
+
+    monkeypatch.setattr(WeightedSum, "parts", parts)
+    made: BaseReward = Tagged()
+    for depth in range(8):
+        made = WeightedSum({"a": made, "b": made}, name=f"sum {depth}")
+    assert made.kind == "pointwise" and not made.compares
+    assert max(map(asked.count, asked)) == 1
+
+
+def test_a_copy_with_other_parts_has_their_kind() -> None:
+    alone = WeightedSum({"a": Tagged()})
+    group = alone.model_copy(update={"rewards": {"a": Lengths()}})
+    assert (alone.kind, group.kind) == ("pointwise", "listwise")
+    alone.rewards = group.rewards
+    assert alone.kind == "listwise"
+    assert pickle.loads(pickle.dumps(group)).kind == "listwise"
+    assert scores(group.evaluate(make_sample("a", "b b"))) == [0.0, 1.0]
+
+
 def test_what_was_said_by_another_reward_before_is_not_what_the_part_says() -> None:
     before = Words(name="before").evaluate(make_sample("~ !"))
     gate = Gate(Tagged(), Words(), name="gate")

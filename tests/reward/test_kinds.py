@@ -38,6 +38,7 @@ from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.score import Detail, unscored
 from rm_gallery.core.utils.models import build
 from tests.reward import rewards as r
+from tests.support.rules import rule_class
 from tests.support.samples import issues, make_sample, scores
 
 
@@ -89,6 +90,8 @@ GIVES: dict[str, tuple[Callable[[], Any] | Exception, float | tuple[str, str]]] 
     "a Score with a value and none": (lambda: Score(0.5, "down", **DOWN), WRONG),
     "a Score and other dimensions": (lambda: Score(0.5, details=(Detail("a", 1.0),)), WRONG),
     "a Score of odd dimensions": (lambda: Score(details=HALF_AND_TRUE), 0.75),
+    "a Score with a component that is nan": (lambda: Score(0.5, components={"a": math.nan}), WRONG),
+    "a Score with an infinite component": (lambda: Score(0.5, components={"a": math.inf}), WRONG),
     "a Score that failed": (lambda: Score(None, "down", **DOWN), ("failed", "http")),
     "a Score of nothing": (lambda: Score(), ("unscored", "not_applicable")),
     "a Score of none": (lambda: unscored("no_reference", "no", "data"), NO_REFERENCE),
@@ -445,6 +448,22 @@ class ReadsAScore:
         return in_a_score(super()._after_evaluate(response, sample, **kwargs))  # type: ignore[misc]
 
 
+class SaysMore:
+    """Says NaN beside its score."""
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
+        found = super()._evaluate(sample, **kwargs)  # type: ignore[misc]
+        return self._later(found) if hasattr(found, "__await__") else self._more(found)
+
+    async def _later(self, found: Any) -> Score[Any]:
+        return self._more(await found)
+
+    def _more(self, found: Any) -> Score[Any]:
+        score = in_a_score(found)
+        score.components = {"fine": 1.0, "margin": math.nan}
+        return score
+
+
 FOUNDING = [r.Rule, r.AsyncRule, r.ListRule, r.PairRule, r.StepRule]
 FOUNDING += [r.PointJudge, r.ListJudge, r.PairJudge, r.StepJudge]
 
@@ -471,6 +490,66 @@ def test_a_score_is_written_and_kept_as_the_founding_shape_is(
         records.append(json.loads(line)["rewards"])
     assert said[0] == said[1] and records[0] == records[1]
     assert any(place["details"] for place in said[0])
+
+
+def nan_beside(answer: str) -> Any:
+    """NaN beside a score."""
+    return Score(0.5, components={"fine": 1.0, "margin": math.nan})
+
+
+def nan_among(answers: list[str]) -> Any:
+    """NaN beside each score."""
+    return [nan_beside(answer) for answer in answers]
+
+
+def nan_within(answer: str) -> Any:
+    """A dimension that is NaN."""
+    return {"fine": 1.0, "margin": math.nan}
+
+
+RULES = [
+    rule_class("nan_beside", nan_beside, inline=True),
+    rule_class("nan_beside", nan_beside),
+    rule_class("nan_among", nan_among, mode="batch"),
+    rule_class("nan_within", nan_within),
+]
+
+
+@pytest.mark.parametrize("base", [*FOUNDING[:5], *RULES])
+def test_a_number_beside_a_score_is_finite_or_named(base: Any) -> None:
+    """A run folder held null for it, and means of components were NaN."""
+    given = make_sample("a b", "c d e", unique_id="s")
+    for output in given.output:
+        output.steps = [Step(content="x y")]
+    kind = base if base in RULES else type(base.__name__, (SaysMore, base), {})
+    judged = kind(name="mine").evaluate(given)
+    for output in judged.output:
+        [issue] = output.answer.reward.issues or output.turns[0].reward.issues
+        assert issue.reason == "invalid_result"
+        assert "mine" in issue.message and "margin" in issue.message and "nan" in issue.message
+
+
+WRONG_SHAPES: dict[str, tuple[Any, str]] = {
+    "float": (0.5, "return a Score"),
+    "Score that does not fit": (Score(0.5, cast(Any, 3)), "in the place of a text"),
+    "list": (_result(ODD), "give scores or ranks"),
+    "scores beside ranks": (_result(_score(0.5), RANK), "give one or the other"),
+}
+
+
+@pytest.mark.parametrize("found", WRONG_SHAPES)
+def test_what_is_no_score_is_told_with_the_reward_what_was_found_and_what_is_needed(
+    found: str,
+) -> None:
+    returned, needed = WRONG_SHAPES[found]
+
+    class Mine(BasePointWiseReward):
+        def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
+            return returned
+
+    [issue] = Mine(name="mine").evaluate(make_sample("a")).output[0].answer.reward.issues
+    assert issue.message.startswith("mine returned ")
+    assert found in issue.message and needed in issue.message
 
 
 def test_each_vote_is_in_the_range() -> None:

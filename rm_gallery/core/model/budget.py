@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError, logger, reason_of
-from rm_gallery.core.utils.file import AppendedFile
+from rm_gallery.core.utils.file import AppendedFile, read_yaml
 
 SPEND_LOG = "spend.log"
 _COUNTS = ("calls", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
@@ -192,9 +192,11 @@ class PriceTable:
         try:
             with Path(path).open("rb") as file:
                 data, is_larger = file.read(_MAX_BYTES), file.read(1)
-            content = None if is_larger else yaml.safe_load(data.decode("utf-8-sig"))
+            content = None if is_larger else read_yaml(data.decode("utf-8-sig"), source)
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{source} cannot be read: {reason_of(error)}") from None
+        except ConfigError:
+            raise
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise ConfigError(f"{source} is not valid YAML: {str(error)[:500]}") from None
         if is_larger:

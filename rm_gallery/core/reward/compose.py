@@ -18,6 +18,7 @@ from collections.abc import (
 )
 from contextvars import ContextVar, copy_context
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
@@ -90,13 +91,24 @@ class Composition(PerOutputReward):
         """Whether one of the parts compares answers."""
         return self.kind.compares
 
-    @property
+    @cached_property
     def kind(self) -> Kind:  # type: ignore[override]  # it follows from the parts
         """`listwise` where a part compares, tried in pairs where a part compares pairs."""
         sizes = {part.kind.trial_size for part in self.parts().values()}
         if sizes <= {1}:
             return EACH_ALONE
         return EACH_IN_PAIRS if 2 in sizes else EACH_TOGETHER
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a field; the kind follows from the parts there are then."""
+        self.__dict__.pop("kind", None)
+        super().__setattr__(name, value)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Any:
+        """A copy with some fields changed, of the kind of its own parts."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop("kind", None)
+        return copied
 
     @property
     def made_of_parts(self) -> bool:

@@ -5,7 +5,7 @@ a `Score` to answers and steps.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -57,30 +57,36 @@ class RewardResult(BaseModel):
         return f"<p><b>{cell(self.name)}</b></p>" + table(("", "score", "reason"), rows)
 
 
-def score_of_result(returned: object) -> Score[Any]:
-    """What `_evaluate` or `_after_evaluate` returned, as a score; failed where it is nothing that
-    they return.
+def score_of_result(returned: object, name: str) -> Score[Any]:
+    """What the reward of this name returned, as a score; failed where it is nothing that one
+    returns.
     """
     if isinstance(returned, Score):
-        return returned if is_plain(returned) else _plain(returned)
+        return returned if is_plain(returned) else _plain(returned, name)
     if isinstance(returned, RewardResult):
-        return _of_details(returned)
-    return _invalid(f"_evaluate returned {type(returned).__name__}; it returns a Score")
+        return _of_details(returned, name)
+    return _invalid(
+        f"{name} returned {type(returned).__name__}; return a Score, such as Score(0.5)"
+    )
 
 
-def _of_details(returned: RewardResult) -> Score[Any]:
+def _of_details(returned: RewardResult, name: str) -> Score[Any]:
     given: list[Any] = returned.details  # which may have been changed since it was checked
     details, lengths = [], set()
     for detail in given:
         if not isinstance(detail, RewardDimensionWithScore | RewardDimensionWithRank):
-            return _invalid(f"The result holds {type(detail).__name__}; give scores or ranks")
+            return _invalid(
+                f"{name} returned a result that holds {type(detail).__name__}; give scores or ranks"
+            )
         value: Any = (
             tuple(detail.rank) if isinstance(detail, RewardDimensionWithRank) else detail.score
         )
         details.append(Detail(detail.name, value, detail.reason))
         lengths.add(len(value) if isinstance(value, tuple) else -1)
     if len(lengths) > 1:
-        return _invalid("The dimensions of a result are all scores, or ranks of one length")
+        return _invalid(
+            f"{name} returned scores beside ranks, or ranks of several lengths; give one or the other"
+        )
     return scored_by(details, returned.extra_data)
 
 
@@ -103,7 +109,7 @@ def is_plain(score: Score[Any]) -> bool:
     return type(score.reason) is str and not beside and score.status == "scored"
 
 
-def _plain(score: Score[Any]) -> Score[Any]:
+def _plain(score: Score[Any], name: str) -> Score[Any]:
     """A score of somebody's own as the library keeps it: floats, texts and mappings."""
     value, status = score.value, score.status
     try:
@@ -111,7 +117,7 @@ def _plain(score: Score[Any]) -> Score[Any]:
         details = tuple(Detail(_text(n), _numbers(v), r and _text(r)) for n, v, r in score.details)
         if details and status == "scored":
             mean = mean_of([detail.value for detail in details])
-            if value not in (None, mean):
+            if value not in (None, mean) and value == value:  # NaN is named when it is `checked`
                 raise ValueError(f"the value {value} beside details whose mean is {mean}")
             value = mean
         if status not in STATUSES or score.cause not in (None, *CAUSES):
@@ -129,7 +135,7 @@ def _plain(score: Score[Any]) -> Score[Any]:
             details,
         )
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        return _invalid(f"_evaluate returned a Score that does not fit: {error}")
+        return _invalid(f"{name} returned a Score that does not fit: {error}")
 
 
 def _numbers(given: Any) -> Any:
@@ -158,7 +164,8 @@ def checked(
     """
     value, (low, high) = score.value, reward.score_range if bounds is None else bounds
     # most rewards give one number, in their range
-    if n is None and type(value) is float and not score.details and math.isfinite(value):
+    beside = score.details or score.components
+    if n is None and type(value) is float and not beside and math.isfinite(value):
         if (low is None or low <= value) and (high is None or value <= high):
             return score
     return _checked(reward, score, n, (low, high))
@@ -174,14 +181,22 @@ def _checked(reward: AnyReward, score: Score[Any], n: int | None, bounds: Bounds
             cause=score.cause or "rule",
             code=score.code or ("error" if status == "failed" else "not_applicable"),
         )
-    for detail in (Detail(name, score.value), *score.details):
+    beside: Mapping[str, Any] = score.components  # of a list, a number for each
+    for part, number in beside.items():
+        if not all(map(math.isfinite, number if isinstance(number, tuple) else (number,))):
+            return _invalid(
+                f"{name} gave the component '{part}' as {number}; a component is a finite number"
+            )
+    parts = score.details if len(score.details) > 1 else ()
+    for detail in (*parts, Detail(name, score.value)):
+        who = name if detail.name == name else f"{name}: {detail.name}"
         several = isinstance(detail.value, tuple)
         if several is (n is None) or (several and len(detail.value) != n):
             gave = f"{len(detail.value)} numbers" if several else "one number"
             wanted = "one number" if n is None else f"one for each of the {n} it judges"
-            return _invalid(f"{name} gave {gave}; a {reward.kind} reward gives {wanted}")
+            return _invalid(f"{who} gave {gave}; a {reward.kind} reward gives {wanted}")
         for number in detail.value if several else (detail.value,):
-            problem = out_of_range(name, number, bounds, reward.range_declared)
+            problem = out_of_range(who, number, bounds, reward.range_declared)
             if problem is not None:
                 return problem
     return score

@@ -262,7 +262,7 @@ class BaseLLMReward(BaseReward):
             found = self._after_evaluate(**{"response": response, "sample": sample, **kwargs})
         except (KeyError, IndexError, ValueError) as error:
             raise unreadable(error, template, reply.text) from error
-        score = score_of_result(await found if awaitable(found) else found)
+        score = score_of_result(await found if awaitable(found) else found, self.name)
         decisions = told_of(reply)
         return replace(score, extra={**score.extra, **decisions}) if decisions else score
 

@@ -86,7 +86,7 @@ class Kind(str):
         """What `_evaluate` returned for a job, as a score, or as one for each output."""
         if self.each:
             return [checked(reward, score) for score in returned]
-        return checked(reward, score_of_result(returned))
+        return checked(reward, score_of_result(returned, reward.name))
 
     def order(self, reward: AnyReward, sample: DataSample, n: int, salt: str = "") -> list[int]:
         """The order in which a job shows `n` outputs; as they are given, for most."""
@@ -256,7 +256,7 @@ class Listwise(Comparing):
 
     def read(self, reward: AnyReward, returned: Any, sample: DataSample) -> Any:
         """A number for each output."""
-        return checked(reward, score_of_result(returned), len(sample.output))
+        return checked(reward, score_of_result(returned, reward.name), len(sample.output))
 
     def merge(
         self, reward: AnyReward, sample: DataSample, jobs: list[Job], outcomes: Scores
@@ -330,7 +330,7 @@ class Pairwise(Comparing):
 
     def read(self, reward: AnyReward, returned: Any, sample: DataSample) -> Any:
         """A number for each of the two; of any size, since the larger one wins."""
-        return checked(reward, score_of_result(returned), 2, (None, None))
+        return checked(reward, score_of_result(returned, reward.name), 2, (None, None))
 
     def merge(
         self, reward: AnyReward, sample: DataSample, jobs: list[Job], outcomes: Scores

@@ -115,7 +115,7 @@ def _scores(reward: RuleReward, score: Scorer, sample: DataSample) -> list[Score
     for output in outputs:
         part = sample if len(outputs) == 1 else copy_with(sample, output=[output])
         try:
-            found = checked(reward, score_of_rule(score(part)))
+            found = checked(reward, score_of_rule(score(part), reward.name))
         except KeyboardInterrupt:  # of the person who waits
             raise
         except BaseException as error:  # noqa: BLE001 - recorded; an error of the run is raised again
@@ -429,7 +429,7 @@ async def _evaluate_async(self: Any, sample: DataSample, **kwargs: Any) -> Any:
 def _scores_returned(reward: Any, returned: Any, sample: DataSample) -> Any:
     """What a rule returned, as a score, or as one for each of several answers."""
     if not reward.kind.each:
-        return score_of_rule(returned)
+        return score_of_rule(returned, reward.name)
     n = len(sample.output)
     many = isinstance(returned, Sequence) and not isinstance(returned, str | bytes)
     if not many or len(returned) != n:
@@ -440,7 +440,7 @@ def _scores_returned(reward: Any, returned: Any, sample: DataSample) -> Any:
 
 def _score_or_none(name: str, value: Any) -> Score[Any]:
     try:
-        return score_of_rule(value)
+        return score_of_rule(value, name)
     except Unscored as error:
         return score_of_error(_named(name, error))
 
@@ -481,14 +481,14 @@ def _named(name: str, error: BaseException) -> BaseException:
     )
 
 
-def score_of_rule(value: Any) -> Score[Any]:
-    """What a rule returned, as a score; Unscored where it says that there is none."""
+def score_of_rule(value: Any, name: str) -> Score[Any]:
+    """What the rule of this name returned, as a score; Unscored where it says that there is none."""
     if type(value) is float:
         return Score(value)
     if isinstance(value, Score):
-        return value if is_plain(value) else score_of_result(value)
+        return value if is_plain(value) else score_of_result(value, name)
     if value is None:
         raise Unscored("the rule does not apply to this answer.")
     if isinstance(value, Mapping):
-        return score_of_result(Score(details=tuple(starmap(Detail, value.items()))))
-    return score_of_result(Score(value))
+        return score_of_result(Score(details=tuple(starmap(Detail, value.items()))), name)
+    return score_of_result(Score(value), name)

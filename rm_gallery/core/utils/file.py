@@ -367,15 +367,76 @@ def read_file(path: Path) -> Any:
         if path.suffix == ".toml":
             return tomllib.loads(text)
         if path.suffix in (".yaml", ".yml"):
-            # libyaml's loader, where it is there, takes a tenth of the time
-            return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+            return read_yaml(text, str(path))
         if path.suffix == ".jsonl":
             return [json.loads(line) for line in text.splitlines() if line.strip()]
         return json.loads(text)
+    except ConfigError:
+        raise
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise ConfigError(
             f"{path} cannot be read: {type(error).__name__} {one_line(str(error))}; correct it."
         ) from error
+
+
+_MOST_LEVELS = 100
+"""Levels of a YAML file; libyaml recurses in C, and one of 100,000 ended the process."""
+
+
+def read_yaml(text: str, what: str) -> Any:
+    """What the YAML text of `what` holds.
+
+    Raises:
+        ConfigError: a key stands twice in one mapping, which YAML 1.2.2 (3.2.1.1) forbids: loaders
+            keep the last value alone, and a grader was dropped without a word; or it is nested too
+            deep.
+        yaml.YAMLError: it is no YAML.
+    """
+    import yaml
+
+    # libyaml's loader, where it is there, takes a tenth of the time
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    parser = loader(text)
+    try:
+        _check_events(parser, yaml, what)
+    finally:
+        parser.dispose()
+    return yaml.load(text, Loader=loader)
+
+
+def _check_events(parser: Any, yaml: Any, what: str) -> None:
+    open_: list[dict[Any, int] | None] = []  # the lines of a mapping's keys; None for a list
+    at_key: list[bool] = []
+    while parser.check_event():
+        event = parser.get_event()
+        if isinstance(event, yaml.CollectionEndEvent):
+            open_.pop()
+            at_key.pop()
+        if not isinstance(event, yaml.NodeEvent):
+            continue
+        if open_ and (lines := open_[-1]) is not None:
+            if at_key[-1] and isinstance(event, yaml.ScalarEvent):
+                _note_key(
+                    event, parser.resolve(yaml.ScalarNode, event.value, event.implicit), lines, what
+                )
+            at_key[-1] = not at_key[-1]
+        if isinstance(event, yaml.CollectionStartEvent):
+            at_key.append(isinstance(event, yaml.MappingStartEvent))
+            open_.append({} if at_key[-1] else None)
+            if len(open_) > _MOST_LEVELS:
+                raise ConfigError(
+                    f"{what}: nested more than {_MOST_LEVELS} levels deep; write it flatter."
+                )
+
+
+def _note_key(event: Any, tag: str, lines: dict[Any, int], what: str) -> None:
+    name, line = (event.tag or tag, event.value), event.start_mark.line + 1
+    if name in lines and not tag.endswith(":merge"):  # several mappings may be merged in
+        raise ConfigError(
+            f"{what}: line {line}: the key '{event.value:.80}' stands there already in line "
+            f"{lines[name]}; rename or remove one."
+        )
+    lines[name] = line
 
 
 def read_lines(path: Path, root: Path | None = None) -> Iterator[bytes]:

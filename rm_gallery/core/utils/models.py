@@ -131,11 +131,15 @@ def _without_keys(value: Any) -> Any:
 
 def field_names(cls: type[BaseModel]) -> list[str]:
     """The names its fields can be given by."""
+    return [each for spellings in _spellings(cls) for each in spellings]
+
+
+def _spellings(cls: type[BaseModel]) -> list[list[str]]:
+    """By field the names it can be given by."""
     aliases = [(name, info.validation_alias) for name, info in cls.model_fields.items()]
     return [
-        str(each)
+        list(map(str, alias.choices)) if isinstance(alias, AliasChoices) else [name]
         for name, alias in aliases
-        for each in (alias.choices if isinstance(alias, AliasChoices) else [name])
     ]
 
 
@@ -147,7 +151,12 @@ def _explain(cls: type[BaseModel], error: ValidationError) -> str:
         where = ".".join(str(part) for part in item["loc"]) or "settings"
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
-            lines.append(unknown_name(f"parameter of {cls.__name__}", where, known))
+            both = next((names for names in _spellings(cls) if where in names), None)
+            lines.append(
+                f"{cls.__name__}: {' and '.join(both)} are one field; give one of them."
+                if both
+                else unknown_name(f"parameter of {cls.__name__}", where, known)
+            )
         elif not item["loc"]:
             lines.append(message)
         elif not (unknown and item["type"] == "missing"):  # the misspelt one is it

@@ -20,8 +20,12 @@ from rm_gallery.gallery.rm import JUDGED_MODULE, discover
 
 RUBRICS = Path(__file__).parent / "rubrics"
 
-TEXTS: dict[str, Any] = read_file(Path(__file__).with_name("texts.yaml"))
-"""What judges are told that no rubric says, and classes of rules not called after their reward."""
+
+@cache
+def wording() -> dict[str, Any]:
+    """What judges are told that no rubric says, and classes of rules not called after their reward."""
+    told: dict[str, Any] = read_file(Path(__file__).with_name("texts.yaml"))
+    return told
 
 
 @cache
@@ -40,7 +44,7 @@ def graders() -> dict[str, str | type[BaseReward]]:
 def _rules() -> dict[str, str]:
     """The rules among the rewards, by the name of the class of graders."""
     return {
-        TEXTS["names"].get(name) or class_name(name.removesuffix("_reward")): name
+        wording()["names"].get(name) or class_name(name.removesuffix("_reward")): name
         for name, target in discover().items()
         if not target.startswith(JUDGED_MODULE) and not name.endswith(":")
     }

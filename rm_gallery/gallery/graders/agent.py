@@ -11,6 +11,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
@@ -28,7 +29,7 @@ from rm_gallery.core.score import Bounds, Score
 from rm_gallery.core.text.blocks import read_json
 from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.graders import TEXTS
+from rm_gallery.gallery.graders import wording
 from rm_gallery.gallery.graders.text import jaccard
 from rm_gallery.gallery.rm.agent import (
     MOST_CALLS,
@@ -343,14 +344,21 @@ class TrajectoryStepEfficiencyGrader(BaseGrader):
 
 # -- trajectories step by step ---------------------------------------------------------------------
 
-_PARTS: dict[str, Any] = {
-    name: (
-        Annotated[int, Described(zh=told["zh"])],
-        Field(ge=1, le=5, description=told["en"]),
+
+@cache
+def step_reply() -> type[BasePromptTemplate]:
+    """A number for each part of a step's worth."""
+    parts: dict[str, Any] = {
+        name: (
+            Annotated[int, Described(zh=told["zh"])],
+            Field(ge=1, le=5, description=told["en"]),
+        )
+        for name, told in wording()["step"].items()
+    }
+    made: type[BasePromptTemplate] = create_model(
+        "StepReply", __base__=BasePromptTemplate, __module__=__name__, **parts
     )
-    for name, told in TEXTS["step"].items()
-}
-StepReply = create_model("StepReply", __base__=BasePromptTemplate, __module__=__name__, **_PARTS)
+    return made
 
 
 class TrajectoryComprehensiveGrader(RubricGrader):
@@ -373,7 +381,7 @@ class TrajectoryComprehensiveGrader(RubricGrader):
     @property
     def reply(self) -> type[BasePromptTemplate]:
         """Four numbers."""
-        return StepReply
+        return step_reply()
 
     async def _grade(self, messages: Any, query: str = "") -> Score[float]:
         turns = messages_of(messages, self.name)
@@ -396,7 +404,7 @@ class TrajectoryComprehensiveGrader(RubricGrader):
 
     def _read_step(self, reply: ChatResponse) -> Score[float]:
         verdict = parsed(self.reply, reply)
-        scores = {name: getattr(verdict, name) for name in _PARTS}
+        scores = {name: getattr(verdict, name) for name in wording()["step"]}
         return Score(
             (fmean(scores.values()) - 1) / 4,
             verdict.reason or "",

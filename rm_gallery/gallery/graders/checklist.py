@@ -33,7 +33,7 @@ from rm_gallery.core.reward.template import (
 from rm_gallery.core.score import Bounds, Score
 from rm_gallery.core.text.values import plain, read_boolean, read_integer, read_number
 from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError, Unscored
-from rm_gallery.gallery.graders import TEXTS
+from rm_gallery.gallery.graders import wording
 
 NOT_APPLICABLE = "n/a"
 REFUSED = "refused"
@@ -53,7 +53,7 @@ def _field(number: int, one: CriterionQuestion) -> tuple[Any, Any]:
     asked, low, high, open_ = one
     expected, expected_zh = (
         told[asked].format(number=number, low=low, high=high, more=told["more"] if open_ else "")
-        for told in map(TEXTS["checklist"].get, LANGUAGES)
+        for told in map(wording()["checklist"].get, LANGUAGES)
     )
     told, field = Described(zh=expected_zh), partial(Field, default=None, description=expected)
     whole = low % 1 == high % 1 == 0 and (asked == "level" or high - low > 1)
@@ -63,7 +63,10 @@ def _field(number: int, one: CriterionQuestion) -> tuple[Any, Any]:
         return Annotated[kind | None, told, OnScale()], field(**bounds)
 
     def read_open(value: Any) -> Any:
-        if isinstance(value, str) and plain(value).strip(" .。").lower() in TEXTS["not_applicable"]:
+        if (
+            isinstance(value, str)
+            and plain(value).strip(" .。").lower() in wording()["not_applicable"]
+        ):
             return NOT_APPLICABLE
         if kind is bool:
             return read_boolean(value)
@@ -114,7 +117,7 @@ def criterion_line(one: Criterion, language: str) -> str:
         for number, level in enumerate(one.levels, first_level(one))
     ]
     scale = f"{one.scale[0]:g}–{one.scale[1]:g}" if one.scale else ""
-    words = TEXTS["checklist"][language]["about"]
+    words = wording()["checklist"][language]["about"]
     about = zip(words, ("; ".join(levels), scale, one.reference), strict=True)
     parts = [one.text, *(f"({word}: {told})" for word, told in about if told)]
     return " ".join(" ".join(parts).split())

@@ -33,7 +33,7 @@ from rm_gallery.core.reward.job import PICTURES
 from rm_gallery.core.reward.judge import BaseListWiseRubricReward, BasePairWiseRubricReward
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
-from rm_gallery.gallery.graders import TEXTS
+from rm_gallery.gallery.graders import wording
 
 PARTS = Path(__file__).parent / "parts"
 IMAGE_RUBRICS = Path(__file__).parent / "rubrics" / "multimodal"
@@ -141,7 +141,7 @@ def _anchors(low: Any, high: Any, language: str) -> list[str]:
     """What the levels mean, where five or more of them are evenly spaced; else the two ends."""
     places = range(0, 5, 1 if (high - low) % 4 == 0 else 4)
     return [
-        f"{high - (high - low) * place / 4:g}: {TEXTS['levels'][language][place]}"
+        f"{high - (high - low) * place / 4:g}: {wording()['levels'][language][place]}"
         for place in places
     ]
 

@@ -217,7 +217,8 @@ class _Solutions(Stepwise):
 
     def read(self, reward: Any, returned: Any, sample: DataSample) -> Any:
         """A number for each step."""
-        return checked(reward, score_of_result(returned), len(sample.output[0].turns))
+        score = score_of_result(returned, reward.name)
+        return checked(reward, score, len(sample.output[0].turns))
 
     def merge(
         self, reward: Any, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]
