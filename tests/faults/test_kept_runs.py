@@ -68,6 +68,7 @@ def test_killed_again_and_again(server: JudgeServer, tmp_path: Path) -> None:
 ROWS = 300
 LIMITED = """
 import resource, sys
+sys.dont_write_bytecode = True  # CPython keeps a .pyc that was cut off (gh-126606), and all who come read it
 resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))
 from rm_gallery.cli.main import main
 main()
