@@ -347,3 +347,11 @@ def test_one_answer_alone_has_no_place_among_others() -> None:
     [issue] = grader.evaluate(make_sample("a")).output[0].answer.reward.issues
     assert (issue.status, issue.reason, issue.cause) == ("unscored", "single_output", "data")
     assert grader.evaluate(responses=["a"]).rank == [1]
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_component_of_a_graders_score_is_finite_or_named(number: float) -> None:
+    grader = FunctionGrader(lambda response: Score(0.5, components={"fine": 1.0, "margin": number}))
+    for found in (grader.evaluate(response="a"), *grader.evaluate_batch([{"response": "a"}])):
+        assert (found.kind, found.error_type) == ("error", "invalid_result")
+        assert f"the component 'margin' is a finite number, found {number}" in found.reason

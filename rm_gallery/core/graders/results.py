@@ -208,16 +208,16 @@ def is_number(value: object) -> bool:
     return hasattr(value, "__float__") and not isinstance(value, str)
 
 
-def finite(value: Any) -> float:
-    """A score as a float; ValueError, which names what was found, for what is no finite number."""
+def finite(value: Any, what: str = "a score") -> float:
+    """A number as a float; ValueError, which names what was found, for what is no finite number."""
     if not is_number(value):
-        raise ValueError(f"a score is a number, found {type(value).__name__}")
+        raise ValueError(f"{what} is a number, found {type(value).__name__}")
     try:
         number = float(value)
     except OverflowError:  # 10**400
         number = math.inf
     if not math.isfinite(number):
-        raise ValueError(f"a score is a finite number, found {number}")
+        raise ValueError(f"{what} is a finite number, found {number}")
     return number
 
 
@@ -263,6 +263,8 @@ def _result_of_fields(returned: Any) -> GraderResult:
         gave = {"score": returned.value}
         if isinstance(returned.value, tuple):  # NaN beside a number would be a tie
             gave = {"rank": places_of(Score(tuple(map(finite, returned.value))))}
+        for part, number in returned.components.items():
+            finite(number, f"the component '{part}'")
         metadata = {**returned.components, **returned.extra}
         returned = {
             **metadata.pop(OWN, {}),

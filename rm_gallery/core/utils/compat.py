@@ -10,6 +10,10 @@ from types import ModuleType
 from typing import Any
 
 EARLIER: dict[str, dict[str, str]] = {
+    "rm_gallery.core.graders.bridge": {
+        "as_grader": "rm_gallery.core.graders.base:as_grader",
+        "as_reward": "rm_gallery.core.graders.base:as_reward",
+    },
     "rm_gallery.core.stats.denominator": {
         "closed": "rm_gallery.core.stats.denominator:worst_case_bounds",
         "Closed": "rm_gallery.core.stats.denominator:Bounded",
@@ -76,7 +80,7 @@ OPENJUDGE = {
     """,
         "rm_gallery.core.graders.base": """
         BaseGrader FunctionGrader GraderError GraderMode GraderRank GraderResult
-        GraderScore as_grader as_reward
+        GraderScore
     """,
         "rm_gallery.core.graders.llm": "LLMGrader",
         "rm_gallery.core.models": "OpenAIChatModel",
@@ -194,7 +198,7 @@ class ImportPath(ModuleType):
         if where is None:
             if below := sys.modules.get(f"{self.__name__}.{name}"):
                 return below
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+            return earlier(self.__name__, name)
         if " " in where:
             raise ImportError(f"{self.__name__} has no {name} here; use {where}.")
         return getattr(importlib.import_module(where), name)
