@@ -712,3 +712,17 @@ def test_it_is_said_once_and_remembered_only_when_it_helped(warned: list[str]) -
             broken.chat(question)
     assert "temperature" in broken._sent[2], "nothing was learned from a request that failed anyway"
     assert len(warned) == 1
+
+
+def test_what_finds_out_a_form_has_the_deadline_of_its_call() -> None:
+    waits = list[float]()
+
+    class Hurried(Picky):
+        async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+            waits.append(timeout or 0.0)
+            await asyncio.sleep(0.2)
+            return await super().attempt(payload, timeout)
+
+    llm = Hurried(model=f"picky-{next(_names)}", refuses=TEMPERATURE, timeout=0.3)
+    PointJudge(llm=llm).evaluate(make_sample("a"), deadline=0.4)
+    assert len(waits) == 2 and waits[0] == 0.3 and waits[1] <= 0.2

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from rm_gallery import FakeLLM, ProviderError
+from rm_gallery import Budget, ConfigError, FakeLLM, OpenaiLLM, ProviderError
 from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine.context import RunControl, current_deadline, current_run
+from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.model.client import complete
-from rm_gallery.core.utils.errors import DeadlineExceeded
+from rm_gallery.core.utils.errors import DeadlineExceeded, RequestError
 
 
 class Slow(FakeLLM):
@@ -118,3 +120,70 @@ def test_who_asks_as_a_call_has_just_ended_finds_it_no_more(gap: int) -> None:
         return await asyncio.gather(*(ask(turns) for turns in range(gap)), return_exceptions=True)
 
     assert {type(end) for end in on_the_loop(main())} == {DeadlineExceeded}
+
+
+class Limited(FakeLLM):
+    """Takes a fifth of a second, and gives up where it has less; refuses one key."""
+
+    cache: bool | None = True
+    key: str = "good"
+    max_attempts: int = 1
+    unlisted: ClassVar[frozenset[str]] = FakeLLM.unlisted | {"key"}
+
+    def account(self) -> str:
+        return self.key
+
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        assert timeout is not None
+        await asyncio.sleep(min(timeout, 0.2))
+        if self.key == "bad":
+            raise ProviderError("no such key", kind="fatal", status=401)
+        if timeout < 0.2:
+            raise ProviderError(f"no answer within {timeout:.1f} s", kind="transient")
+        return await super().attempt(payload, timeout)
+
+
+@pytest.mark.parametrize(
+    ("first", "deadline"), [({"key": "bad"}, 60.0), ({"timeout": 0.1}, 60.0), ({}, 0.1)],
+    ids=["key", "timeout", "deadline"],
+)  # fmt: skip
+def test_who_joins_does_not_hear_of_the_key_and_the_limits_of_who_asked_first(
+    first: dict[str, Any], deadline: float
+) -> None:
+    name = f"limits-{first}-{deadline}"
+
+    async def ask(seconds: float, **settings: Any) -> str:
+        current_deadline.set(Deadline(seconds))
+        llm = Limited(model=name, reply="yes", **settings)
+        said: str = (await complete(llm, llm.payload("equal"))).text
+        return said
+
+    async def main() -> list[Any]:
+        begun = asyncio.ensure_future(ask(deadline, **first))
+        await asyncio.sleep(0.02)
+        joined = [asyncio.ensure_future(ask(60.0)) for _ in range(3)]
+        return await asyncio.gather(begun, *joined, return_exceptions=True)
+
+    failed, *others = on_the_loop(main())
+    assert isinstance(failed, ProviderError) and others == ["yes"] * 3
+
+
+def test_what_was_never_sent_is_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({}, {}),
+        ({"base_url": "http://127.0.0.1:9/v1"}, {"seed": {1}}),
+    ]
+    for settings, field in cases:
+        llm = OpenaiLLM("m", cache=False, **settings)
+        run = RunControl(budget=Budget(max_calls=5))
+
+        async def ask() -> None:
+            current_run.set(run)  # noqa: B023
+            await llm.achat("x" * 400, **field)  # noqa: B023
+
+        with pytest.raises((ConfigError, RequestError)):
+            on_the_loop(ask())
+        assert run.budget is not None
+        assert run.usage.empty and run.budget.spent.empty and run.calls == 0

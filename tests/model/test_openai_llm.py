@@ -80,6 +80,18 @@ def test_it_goes_over_the_wire_with_its_key_and_its_query(server: JudgeServer) -
     )
 
 
+@pytest.mark.parametrize("name", ["Authorization", "authorization", "AUTHORIZATION"])
+def test_a_header_of_ones_own_takes_the_place_of_ours_in_any_case(
+    server: JudgeServer, name: str
+) -> None:
+    headers = {name: "Bearer own-header", "content-type": "application/json; v=2"}
+    key: dict[str, Any] = {"api_key": "sk-unused-1", "base_url": server.base_url}
+    assert OpenaiLLM("judge-1", default_headers=headers, **key).chat("hi").text == "hello"
+    told = sent(server)["headers"]
+    assert told["content-type"] == headers["content-type"]
+    assert told["authorization"] == key_hash("own-header")
+
+
 @pytest.mark.parametrize(
     "make", [OpenaiLLM, OpenaiEmbeddings, lambda: resolve_llm(""), lambda: resolve_llm({})]
 )
@@ -111,7 +123,8 @@ def test_nothing_is_looked_up_at_construction(monkeypatch: pytest.MonkeyPatch) -
             llm.check()
     with pytest.raises(ConfigError, match="line break"):
         OpenaiLLM("m", api_key="key\n").check()
-    OpenaiLLM("m", default_headers={"Authorization": "Bearer x"}).check()
+    for name in ("Authorization", "authorization"):
+        OpenaiLLM("m", default_headers={name: "Bearer x"}).check()
     OpenaiLLM("m", base_url=WRONG).check()
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     OpenaiLLM("m").check()

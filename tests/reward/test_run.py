@@ -32,6 +32,7 @@ from rm_gallery import (
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.folder import read_trace
+from rm_gallery.core.model.budget import Price, PriceTable
 from tests.reward.rewards import (
     AsyncRule,
     CpuBound,
@@ -146,7 +147,7 @@ WRONG: dict[str, tuple[list[Any], str]] = {
     "cache": (["off"], "cache is 'off'; it is True or False"),
     "progress": (["no"], "progress is 'no'"),
     "budget": ([3], "budget is 3; it is a Budget"),
-    "repeat": (["a", -1], "repeat is .*whole number"),
+    "repeat": (["a", -1, 1 << 20], "repeat is .*whole number"),
     "max_worker": ([99], "'max_worker'. Did you mean max_workers"),
     "treshold": ([99], "'treshold'. Did you mean threshold"),
 }
@@ -306,6 +307,36 @@ def test_a_budget_inside_is_no_way_around_the_one_outside() -> None:
         inner, outer, control = Budget(max_calls=inside), Budget(max_calls=outside), RunControl()
         Generous(sub=judge).evaluate_batch(many, budget=outer, control=control, max_workers=2)
         assert (inner.spent.calls, outer.spent.calls, control.calls) == (3, 3, 3)
+
+
+def test_a_budget_that_knows_no_prices_hides_no_cost_from_the_one_around_it() -> None:
+    class Bounded(Nests):
+        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+            inner = Budget(max_calls=9)
+            return scored(self.name, scores(self.sub.evaluate(sample, budget=inner))[0] or 0.0)
+
+    prices = PriceTable({"fake": Price(1.0, 1.0, 1.0)})
+    budget, control = Budget(prices=prices), RunControl()
+    judge = PointJudge(llm=FakeLLM(reply=longest, cache=False))
+    Bounded(sub=judge).evaluate_batch([SAMPLE], budget=budget, control=control)
+    assert control.usage.cost and control.usage.cost == budget.spent.cost
+
+
+class Chats(AsyncRule):
+    """Asks a model without a word about which repeat it is."""
+
+    llm: Any = None
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return scored(self.name, float(len((await self.llm.achat("equal")).text)))
+
+
+def test_a_run_that_is_a_repeat_asks_a_rules_own_model_anew() -> None:
+    llm = FakeLLM(model="repeated", reply="yes", cache=True)
+    for repeat, made in ((0, 1), (1, 1), (1, 0), (0, 0), (2, 1)):
+        control = RunControl()
+        Chats(llm=llm).evaluate_batch([SAMPLE], repeat=repeat, control=control)
+        assert control.calls == made
 
 
 def test_a_run_control_that_is_used_again_starts_fresh() -> None:

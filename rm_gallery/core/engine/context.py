@@ -288,18 +288,21 @@ class Claims:
             self._made.append((budget, claim))
 
     def price_of(self, used: Usage) -> float | None:
-        """What a usage costs by the first budget that knows prices."""
+        """What a usage costs by the first budget that knows the model's price."""
         for budget, _ in self._made:
-            if budget.prices is not None:
-                return budget.prices.cost(self.model, used)
+            if (
+                budget.prices is not None
+                and (cost := budget.prices.cost(self.model, used)) is not None
+            ):
+                return cost
         return None
 
     def settle(self, used: Usage) -> None:
-        """Replace what was claimed by what was used; `used` gets its cost from the innermost
-        budget.
-        """
-        for place, (budget, claim) in enumerate(self._made):
-            budget.settle(claim, used.copy() if place else used, self.model)
+        """Replace what was claimed by what was used, at one cost for all budgets and runs."""
+        if used.cost is None:
+            used.cost = self.price_of(used)
+        for budget, claim in self._made:
+            budget.settle(claim, used, self.model)
         self._made.clear()
 
 

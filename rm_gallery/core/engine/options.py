@@ -13,6 +13,7 @@ from os import PathLike
 from typing import Any, Literal, TypedDict
 
 from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.engine.repeat import MOST_REPEATS, InRound
 from rm_gallery.core.model.budget import Budget
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.models import unknown_name
@@ -185,10 +186,18 @@ def _on_disk(name: str, value: Any) -> str | None:
     return folder
 
 
+def _repeat(name: str, value: Any) -> int:
+    if isinstance(value, InRound):
+        return value
+    if (number := whole(name, value, 0)) < MOST_REPEATS:
+        return number
+    raise ConfigError(f"{name} is {value!r:.80}; give a whole number below {MOST_REPEATS:,}.")
+
+
 _SWITCH = partial(_taken, bool, "it is True or False")
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "max_workers": partial(whole, least=1),
-    "repeat": partial(whole, least=0),
+    "repeat": _repeat,
     "processes": lambda name, value: None if value is None else whole(name, value, 1),
     **dict.fromkeys(("progress", "cache", "force_new", "trace", "submit"), _SWITCH),
     "budget": partial(_taken, Budget, "it is a Budget(max_calls=…, max_tokens=…, max_cost=…)"),

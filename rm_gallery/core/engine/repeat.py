@@ -2,7 +2,8 @@
 kept, and moves the seed of the sampling, so that no repeat is a copy of another.
 
 A number says by its first 20 bits which of equal runs it is of, by the next twelve which round of
-trials, from bit 32 on which vote, and of votes within votes which at each depth.
+trials, from bit 32 on which vote, and of votes within votes which at each depth. Callers give the
+first bits alone.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from contextvars import ContextVar
 from rm_gallery.core.engine.context import current_run
 
 _ROUND, _VOTE = 20, 32
+MOST_REPEATS = 1 << _ROUND
 _VOTES_AT_A_DEPTH = 1024
 _PRIME = 7919
 """So far apart the seeds of two votes are: no vote of one run has that of another vote in the next,
@@ -32,9 +34,13 @@ def become_vote(number: int) -> None:
     _vote.set(_vote.get() * _VOTES_AT_A_DEPTH + number)
 
 
+class InRound(int):
+    """The repeat of a run's trials, which no caller can give."""
+
+
 def in_round(repeat: int, number: int) -> int:
     """The repeat of a run's trials in this round, which are asked anew."""
-    return repeat + (number << _ROUND)
+    return InRound(repeat + (number << _ROUND))
 
 
 def seed_of(seed: int, repeat: int) -> int:

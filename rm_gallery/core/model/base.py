@@ -16,7 +16,7 @@ import orjson
 from pydantic import ConfigDict, Field
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.repeat import seed_of
+from rm_gallery.core.engine.repeat import current_repeat, seed_of
 from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
 from rm_gallery.core.model.model_call import BaseModelCall
@@ -99,24 +99,29 @@ class BaseLLM(BaseModelCall):
         }
         return {key: value for key, value in body.items() if value is not None}
 
-    async def achat(self, messages: Messages, *, repeat: int = 0, **overrides: Any) -> ChatResponse:
+    async def achat(
+        self, messages: Messages, *, repeat: int | None = None, **overrides: Any
+    ) -> ChatResponse:
         """Ask the model and return a checked reply; may be awaited from any event loop.
 
         Args:
             messages: a text (one user turn) or messages.
             repeat: which of several equal questions this is; equal questions with equal numbers
-                share one cached reply. A seed is another one for each number.
+                share one cached reply. A seed is another one for each number. None is the number of
+                the run, and of the vote, that this is called in; 0 outside of any.
             **overrides: request fields for this call only.
 
         Raises:
             ConfigError: no key, or a URL that is none. ProviderError: the endpoint gave no usable
                 reply.
-            Unscored: the endpoint's content filter refused the question. DeadlineExceeded,
-                BudgetExceeded, RunStopped. A reply that was cut or is empty is returned as it is.
+            Unscored: the endpoint's content filter refused the question. NotAsked: the run calls no
+                model, and has no reply to this. DeadlineExceeded, BudgetExceeded, RunStopped. A reply
+                that was cut or is empty is returned as it is.
         """
         from rm_gallery.core.model.client import complete
 
         payload = self.payload(messages, **overrides)
+        repeat = current_repeat() if repeat is None else repeat
         if repeat and isinstance(seed := payload.get("seed"), int):
             payload["seed"] = seed_of(seed, repeat)
         reply: ChatResponse = await library_loop.bridge(complete(self, payload, repeat))

@@ -28,9 +28,10 @@ class Usage:
     """What one or many calls used.
 
     `cached_tokens` (input the provider had in its own cache) are part of `input_tokens`,
-    `reasoning_tokens` part of `output_tokens`. `calls`: every request that reached somebody, refused
-    ones included. `cost` is None where nothing
-    is known about it, which one call without a price makes true of the whole sum.
+    `reasoning_tokens` part of `output_tokens`. `calls`: every attempt that reached somebody, refused
+    ones included; the further requests by which one learns what an endpoint takes count with it.
+    `cost` is None where nothing is known about it, which one call without a price makes true of the
+    whole sum.
     """
 
     input_tokens: int = 0
@@ -288,8 +289,7 @@ class Budget:
     then on every call is refused: the run stops in one clean cut.
 
     Args:
-        max_calls: most calls: every request that reached somebody, refused ones included. Replies from
-            the cache are free.
+        max_calls: most calls, as `Usage.calls` counts them. Replies from the cache are free.
         max_tokens: most tokens, input and output together.
         max_cost: most money, in the currency of the prices.
         prices: needed with `max_cost`, otherwise used to count the cost.

@@ -1,8 +1,9 @@
 """The one path of a model call: from a request to a reply that was checked.
 
-    key ─▶ kept? ─▶ in flight? ─▶ budget ─▶ endpoint ─▶ rate ─▶ wire ─▶ read ─▶ kept ─▶ reply
-                                     ▲                           │
-                                     └───────── once more ◀──────┘  by what went wrong
+    key ─▶ cached? ─▶ in flight? ─▶ budget ─▶ endpoint ─▶ rate ─▶ budget ─▶ wire ─▶ read ─▶ cache ─▶ reply
+                                    (limited)                  (unlimited)    │
+                                       ▲                                      │
+                                       └─────────── once more ◀───────────────┘  by what went wrong
 
 Each attempt takes its turn, and its share of rate and budget, by itself: a call that waits to be
 tried again blocks nobody. It counts as one request; the further ones that learn which form an endpoint
@@ -51,6 +52,7 @@ from rm_gallery.core.model.model_call import BaseModelCall
 from rm_gallery.core.model.transport import Json
 from rm_gallery.core.utils.errors import (
     BudgetExceeded,
+    ConfigError,
     DeadlineExceeded,
     ProviderError,
     RequestError,
@@ -67,6 +69,12 @@ GONE = frozenset({404, 405})
 """What answers so under a name that was served before is most likely being replaced."""
 NOT_THE_CALL = frozenset({404, 405, 502, 503, 529})
 """Gateways answer so for any call while there is nobody behind them."""
+NEVER_SENT = ConfigError, RequestError
+"""What ends an attempt before anything is sent (no key, or what JSON has no form for), unless it tells
+of an answer.
+"""
+MIN_SECONDS = 0.001
+"""A request has at least this long, also where its deadline is over: no limit would be none."""
 
 
 @dataclass
@@ -75,8 +83,10 @@ class _Shared:
 
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
     """By endpoint, account and model."""
-    flights: dict[str, Call] = field(default_factory=dict)
-    """The calls that others may wait for, by the key of their request."""
+    flights: dict[tuple[str, Endpoint], Call] = field(default_factory=dict)
+    """The calls that others may wait for, by the key of their request and by who is asked, which
+    tells accounts apart.
+    """
     outside: RunControl = field(default_factory=partial(RunControl, fail_fast=None))
     """What calls outside of any run belong to: nothing bounds it."""
 
@@ -97,7 +107,7 @@ async def _forget_the_loop() -> None:
 
 async def complete(llm: BaseModelCall, payload: Json, repeat: int = 0) -> Any:
     """Answer a request from the cache, from an equal call in flight, or from the model. Equal requests
-    join only where the cache is on.
+    join at temperature 0, or as `cache=` says, also where no cache is kept.
 
     Only on the library loop; callers reach it through `BaseLLM.achat`, `BaseEmbeddings.aembed` and
     reward servers, which name the errors.
@@ -135,15 +145,14 @@ async def _complete(llm: BaseModelCall, payload: Json, repeat: int, run: RunCont
     offline, keeps = run.offline and llm.remote, run.replies is not None
     key = _key_of(route, payload, repeat) if may_cache or offline or keeps else ""
     if offline:
-        return _reply_kept(llm, key, run)
+        return _reply_recorded(llm, key, run)
     cache = storage.shared() if may_cache else None
     if cache is not None and (reply := _reply_cached(llm, key, run, cache)) is not None:
         return reply
-    make = partial(Call, llm, payload, route, run, deadline, key, cache)
+    call = Call(llm, payload, route, run, deadline, key, cache)
     if may_cache:
-        reply, stored = await _landed(key, make, deadline)
+        reply, stored = await _landed(call)
     else:
-        call = make()
         call.task = cast("asyncio.Task[Any]", asyncio.current_task())
         call.follow(deadline)
         reply, stored = await call.answer()
@@ -171,35 +180,35 @@ def _reply_cached(llm: BaseModelCall, key: str, run: RunControl, cache: storage.
     return None
 
 
-async def _landed(key: str, make: Callable[[], Call], clock: Deadline) -> Answer:
-    """What comes of the call that is in flight under a key, or of one that is made now. Who goes away
-    leaves the others alone; the call ends with the last of them, and nothing is remembered
-    afterwards.
+async def _landed(own: Call) -> Answer:
+    """What comes of an equal call that is in flight, else of this one. Who goes away leaves the others
+    alone; the call ends with the last of them, and nothing is remembered afterwards. Who joins counts
+    as no call and as none from the cache.
     """
+    flight, clock = (own.key, own.endpoint), own.deadline
     while True:
-        call = _shared.flights.get(key)
+        call = _shared.flights.get(flight)
         # who joined one that is over would join it for ever
-        if own := call is None or call.task.done():
-            call = _shared.flights[key] = make()
+        if call is None or call.task.done():
+            call = _shared.flights[flight] = own
             call.task = asyncio.get_running_loop().create_task(call.answer())
             # its error is looked at, also where nobody is left to receive it
             call.task.add_done_callback(lambda task: task.cancelled() or task.exception())
-        assert call is not None
         call.follow(clock)
         try:
             landed: Answer = await asyncio.shield(call.task)
             return landed
-        except (DeadlineExceeded, BudgetExceeded, RunStopped):
+        except (DeadlineExceeded, BudgetExceeded, RunStopped, ProviderError) as error:
             # the limits of whoever asked first are not the limits of this sample
-            if own or clock.left <= 0:
+            if call is own or clock.left <= 0 or call.speaks_for(own, error):
                 raise
         finally:
             call.follow(clock, ends=True)
             if not call.clocks:
                 # a newcomer must not join a call that is being cut; and its connection is closed
                 # when this returns
-                if _shared.flights.get(key) is call:
-                    del _shared.flights[key]
+                if _shared.flights.get(flight) is call:
+                    del _shared.flights[flight]
                 if not call.task.done():
                     call.task.cancel()
                     await asyncio.wait({call.task})
@@ -214,7 +223,7 @@ def _keep_beside(
         run.replies.put(key, None if stored is None else llm.kept_beside(stored))
 
 
-def _reply_kept(llm: BaseModelCall, key: str, run: RunControl) -> Any:
+def _reply_recorded(llm: BaseModelCall, key: str, run: RunControl) -> Any:
     """The reply that is kept beside the records of the run; raises NotAsked where none is."""
     if (replies := run.replies) is not None:
         with suppress(ProviderError, ValueError):
@@ -248,7 +257,9 @@ def _policy(max_attempts: int) -> RetryPolicy:
 
 
 class Call(Visit):
-    """One call, with all its attempts and the clocks of those who wait for it."""
+    """One call, with all its attempts and the clocks of those who wait for it: `Visit` owns the clocks,
+    this the attempts.
+    """
 
     clocks: Counter[Deadline]
     """Each as often as somebody waits by it."""
@@ -270,13 +281,11 @@ class Call(Visit):
         """Of what is kept of the answer, and where; empty where nothing is."""
         self.deadline = deadline
         """Of whoever asked first."""
-        place = _place_of(llm, route)
+        self.place = place = _place_of(llm, route)
         endpoint = _shared.endpoints.get(place)
         if endpoint is None:
             endpoint = _shared.endpoints[place] = Endpoint(name=llm.endpoint_key())
         super().__init__(endpoint, Counter(), patience=llm.max_outage)
-        if run.max_workers:
-            run.hold(place, self._lease)
         if run.max_outage is not None:
             self.outage_counts, self.patience = True, min(self.patience, run.max_outage)
             self.began = run.first_asked.setdefault(place, self.began)
@@ -310,9 +319,30 @@ class Call(Visit):
         if self.waits or self.sent is not None:
             self.set_clocks()
 
+    def speaks_for(self, other: Call, error: RMGalleryError) -> bool:
+        """Whether an equal call would have come to the error that this one ended with: it is a verdict
+        on the request, or the limits of both are the same.
+        """
+        if not isinstance(error, ProviderError):
+            return False
+        return error.kind == "fatal" or (other._limits == self._limits and not self._is_late)
+
+    @property
+    def _limits(self) -> tuple[Any, ...]:
+        """What bounds its attempts, besides the deadline of whoever asked first."""
+        llm = self.llm
+        return llm.timeout, self.run.retry or llm.max_attempts, self.patience, self.outage_counts
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether an attempt that ends now was cut by that deadline."""
+        return self.deadline.left <= MIN_SECONDS
+
     async def answer(self) -> Answer:
         """The checked reply, kept; see `BaseLLM.achat` for the errors."""
         run, llm = self.run, self.llm
+        if run.max_workers:
+            run.hold(self.place, self._lease)
         run.calls_out.add(self)
         try:
             try:
@@ -327,7 +357,7 @@ class Call(Visit):
             finally:
                 run.calls_out.discard(self)
         except BaseException as error:
-            self._fail(error)
+            self._told_instead(error)
             raise
         if run.fail_fast is not None:
             run.fail_fast.success()
@@ -337,7 +367,7 @@ class Call(Visit):
             self.cache.put(self.key, stored)
         return reply, stored
 
-    def _fail(self, error: BaseException) -> None:
+    def _told_instead(self, error: BaseException) -> None:
         """Tell the run of what ended the call; raises what the caller is told instead of it."""
         run = self.run
         if isinstance(error, asyncio.CancelledError) and self._was_cut():
@@ -389,7 +419,7 @@ class Call(Visit):
                 # not before: what still waits must not stand in spend.log when the process is killed
                 await claims.reserve()
             self.note_sent()
-            raw = await self._request(min(llm.timeout, max(0.001, self.deadline.left)))
+            raw = await self._request()
             reply = llm.read(raw, self.payload)
         except BaseException as error:
             self._book_failure(claims, error)
@@ -430,10 +460,12 @@ class Call(Visit):
             used.calls = int(error.kind != "unreachable" and not unsent)
             if error.status is None and error.kind == "transient":
                 used.input_tokens = self.expected
-        elif self.sent is not None:  # it may have been worked on
+        elif self.sent is not None and (
+            not isinstance(error, NEVER_SENT) or isinstance(error.__cause__, ProviderError)
+        ):  # it may have been worked on
             used = Usage(calls=1, input_tokens=self.expected)
             late = isinstance(error, asyncio.CancelledError) and not self.cut_off
-            if late and self.deadline.left <= 0.001:
+            if late and self._is_late:
                 error = ProviderError(
                     f"No answer from {self.llm.endpoint_key()} within the deadline of a sample. "
                     f"Give it a longer one if that is how long the model takes.", kind="transient",
@@ -451,22 +483,27 @@ class Call(Visit):
             if self.outage_counts and endpoint.lost_at(self.began, self.patience) <= endpoint.now():
                 raise endpoint.gone(self.began, self.patience) from error
 
-    async def _request(self, timeout: float) -> Json:
+    def _send(self, payload: Json) -> Awaitable[Json]:
+        """One request, for as long as the time that is left allows."""
+        left = max(MIN_SECONDS, self.deadline.left)
+        return self.llm.attempt(payload, min(self.llm.timeout, left))
+
+    async def _request(self) -> Json:
         """One request, sent as this model at this endpoint is known to take it."""
         known = self.endpoint.request_form
         sent = self.payload if known is PLAIN else known.of(self.payload)
         try:
-            return await self.llm.attempt(sent, timeout)
+            return await self._send(sent)
         except ProviderError as error:
             if known.after(error, sent) is None:
                 raise
             refusal = error
         async with self.endpoint.learning:
             if self.endpoint.request_form is known:
-                return await self._learn(refusal, timeout)
-        return await self._request(timeout)
+                return await self._learn(refusal)
+        return await self._request()
 
-    async def _learn(self, refusal: ProviderError, timeout: float) -> Json:
+    async def _learn(self, refusal: ProviderError) -> Json:
         """Find out, alone, what the endpoint takes instead of what it refused.
 
         It is remembered, and said, once a request that was sent so was answered.
@@ -476,7 +513,7 @@ class Call(Visit):
             how, what = change
             said.append((what, refusal))
             try:
-                raw = await self.llm.attempt(how.of(self.payload), timeout)
+                raw = await self._send(how.of(self.payload))
             except ProviderError as error:
                 refusal = error
                 continue

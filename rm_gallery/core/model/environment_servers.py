@@ -14,7 +14,14 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from rm_gallery.core.model.openai import NUMBERS, Access, object_of, sent_events, value_at
+from rm_gallery.core.model.openai import (
+    NUMBERS,
+    Access,
+    merged_headers,
+    object_of,
+    sent_events,
+    value_at,
+)
 from rm_gallery.core.model.reward_servers import PATIENCE_SECONDS, RewardServer, Scores, _asked
 from rm_gallery.core.model.transport import Headers, Json, Seconds, decoded
 from rm_gallery.core.score import CAUSES, failed, scored, unscored
@@ -243,7 +250,7 @@ class OrsServer(_EnvironmentServer):
 
     def headers(self, access: Access) -> Headers:
         """As for every server, with the key under its name as well."""
-        return {**super().headers(access), **self.key_header("X-API-Key")}
+        return merged_headers(super().headers(access), self.key_header("X-API-Key"))
 
 
 def _joined(events: Events) -> str:

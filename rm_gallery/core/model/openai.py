@@ -363,6 +363,12 @@ class Access(NamedTuple):
     """Text, and whether it is masked in replies too."""
 
 
+def merged_headers(*parts: Mapping[str, str]) -> Headers:
+    """Headers, of which a later one replaces an earlier one of its name in any case (RFC 9110, 5.1)."""
+    named = {name.lower(): (name, value) for part in parts for name, value in part.items()}
+    return dict(named.values())
+
+
 def _forms_of_secret(text: str) -> tuple[str, ...]:
     """A secret as it is, in a URL, and as JSON writes it: some gateways escape each slash."""
     told = json.dumps(text)[1:-1]
@@ -391,13 +397,13 @@ def _access(
             else:
                 shown[part] += [[name if part else name.lower(), value]]
         shown[part].sort()
-    sent, fault = {"Content-Type": "application/json", **dict(headers)}, ""
+    own, fault = {"Content-Type": "application/json"}, ""
     if key:
         of_azure = ".azure." in url or "api-version" in dict(query)
         name, said = ("api-key", key) if of_azure else ("Authorization", f"Bearer {key}")
-        sent.setdefault(name, said)
+        own[name] = said
         fault = _BROKEN_KEY if "\n" in key or "\r" in key else ""
-    elif url == DEFAULT_URL and "Authorization" not in sent:
+    elif url == DEFAULT_URL and "authorization" not in {name.lower() for name, _ in headers}:
         fault = _NO_KEY
     # long enough not to be a word by chance
     texts = [text for text in texts if len(text) >= 6 and f"{text.lower()} " not in _SCHEMES]
@@ -406,7 +412,7 @@ def _access(
         endpoint,
         f"{url} {orjson.dumps(shown).decode()}" if any(shown) else url,
         _digest(key or "", *secrets),
-        sent,
+        merged_headers(own, dict(headers)),
         fault,
         # in a reply a placeholder such as "secret" is a word like any other
         tuple((text.encode(), len(text) >= 12 or not text.isalpha()) for text in secrets),
@@ -423,7 +429,7 @@ class OpenaiEndpoint(BaseModelCall):
 
     It can be built without a key or a network. Key and URL are looked up at the first call: the
     arguments, else OPENAI_API_KEY, and OPENAI_BASE_URL or BASE_URL; an empty variable counts as
-    unset. An endpoint on this machine needs no key.
+    unset. Only OpenAI's own URL, the default, needs a key to be called.
     """
 
     path: ClassVar[str] = "/chat/completions"
@@ -534,7 +540,8 @@ class OpenaiEndpoint(BaseModelCall):
         except TypeError as error:
             raise RequestError(f"The request cannot be written as JSON: {error}.") from error
         access = self._access()
-        endpoint, sent = access.endpoint, {**self.headers(access), **(headers or {})}
+        endpoint, sent = access.endpoint, self.headers(access)
+        sent = merged_headers(sent, headers) if headers else sent
         began = time.perf_counter()
         reply = await transport.exchange(endpoint, path, body, sent, timeout, most)
         taken, method = 1000 * (time.perf_counter() - began), "GET" if body is None else "POST"
@@ -583,8 +590,8 @@ class OpenaiEndpoint(BaseModelCall):
 
     @property
     def client(self) -> openai.AsyncOpenAI:
-        """An `openai` client with the same settings, for what is not judging (streaming, files);
-        yours to close.
+        """An `openai` client with the same key, URL, headers, query and timeout, for what is not judging
+        (streaming, files); yours to close. Of `proxy` and `ca_bundle` it knows nothing.
         """
         import openai
 

@@ -21,7 +21,14 @@ from pydantic import BaseModel, Field, FiniteFloat
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.client import complete
-from rm_gallery.core.model.openai import NUMBERS, Access, OpenaiEndpoint, token_count, value_at
+from rm_gallery.core.model.openai import (
+    NUMBERS,
+    Access,
+    OpenaiEndpoint,
+    merged_headers,
+    token_count,
+    value_at,
+)
 from rm_gallery.core.model.transport import Headers, Json, Seconds, check_url, decoded
 from rm_gallery.core.score import CAUSES, Score, Status, scored
 from rm_gallery.core.utils.errors import (
@@ -439,7 +446,7 @@ class RewardServer(ScoringEndpoint):
         """As for every endpoint, with the seconds that it has."""
         # a little less than is waited for, so that its own word about it arrives
         patience = f"{max(0.9 * self.timeout, self.timeout - 5):g}"
-        return {"X-Timeout-Seconds": patience, **super().headers(access)}
+        return merged_headers({"X-Timeout-Seconds": patience}, super().headers(access))
 
 
 class _Entry(BaseModel):

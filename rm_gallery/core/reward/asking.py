@@ -16,7 +16,7 @@ from pydantic import Field
 
 from rm_gallery.core.engine.context import channel_trial, current_run, questions
 from rm_gallery.core.engine.engine import awaitable
-from rm_gallery.core.engine.repeat import become_vote, current_repeat
+from rm_gallery.core.engine.repeat import become_vote
 from rm_gallery.core.model.base import BaseLLM, Messages, as_messages
 from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.decisions import NO, YES, Question, decided
@@ -136,7 +136,7 @@ class _Asking:
 
     async def by(self, way: str) -> Any:
         """Ask by a channel and read, as often as `_once_more` finds something to ask."""
-        messages, fields, repeat = self.messages(way), self._request_fields(way), current_repeat()
+        messages, fields = self.messages(way), self._request_fields(way)
         run = current_run.get()
         traces = run is not None and run.trace is not None
         self.silences = self.repairs = 0
@@ -145,9 +145,9 @@ class _Asking:
             told = self.name, messages, attempt, begun, way
             try:
                 self.reply = await (
-                    self._by_tokens(fields, repeat)
+                    self._by_tokens(fields)
                     if way == "logprobs"
-                    else self.llm.achat(messages, repeat=repeat, **fields)
+                    else self.llm.achat(messages, **fields)
                 )
                 found: Any = self.read(self._own_words(self.reply))
                 result = await found if awaitable(found) else found
@@ -213,13 +213,13 @@ class _Asking:
         left_out = self.reply is not None and not self.reply.message.tool_calls
         return "text" if way == "tool" and left_out else way
 
-    async def _by_tokens(self, fields: Mapping[str, Any], repeat: int) -> ChatResponse:
+    async def _by_tokens(self, fields: Mapping[str, Any]) -> ChatResponse:
         """Probabilities for every field of a chat model, one token each."""
 
         async def ask(question: Question) -> tuple[Decision, ChatResponse]:
             form, tokens = token_form(question, self.language)
             messages = self.prompt.messages("logprobs", form)
-            reply = await self.llm.achat(messages, repeat=repeat, **fields)
+            reply = await self.llm.achat(messages, **fields)
             if reply.ended == "withheld":
                 usable_text(reply)
             return decision_of(reply, question, tokens), reply

@@ -26,7 +26,6 @@ from rm_gallery.core.data.schema import DataSample, Step
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import current_deadline, questions
 from rm_gallery.core.engine.deadline import Deadline
-from rm_gallery.core.engine.repeat import current_repeat
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.asking import trace_call, usable_text
@@ -355,9 +354,7 @@ class AgentJudge(ActingJudge):
         assert self.llm is not None
         begun, messages = time.monotonic(), session.messages
         with session.clock.paused():
-            reply = await self.llm.achat(
-                messages, repeat=current_repeat(), tools=session.definitions
-            )
+            reply = await self.llm.achat(messages, tools=session.definitions)
         # what was said before stands in the records of the calls before
         new, session.traced = messages[session.traced :], len(messages) + 1
         trace_call(self.name, new, session.asked, begun, "tool", reply)
