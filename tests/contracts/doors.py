@@ -21,7 +21,7 @@ from rm_gallery import (
     GradingRunner,
     Unscored,
 )
-from rm_gallery.core.graders.base import GraderResult, as_grader
+from rm_gallery.core.graders.base import GraderResult
 from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.integrations.scoring import RowScorer
 from rm_gallery.serve.client import RewardClient
@@ -214,9 +214,7 @@ def runner(method: str) -> Callable[[Ask], list[Read]]:
                     for text in texts
                 ]
             )
-        going = getattr(GradingRunner({"it": as_grader(ask.reward)}, show_progress=False), method)(
-            rows
-        )
+        going = getattr(GradingRunner({"it": ask.reward}, show_progress=False), method)(rows)
         if hasattr(going, "__aiter__"):
 
             async def listed() -> list[Any]:

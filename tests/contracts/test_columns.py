@@ -82,7 +82,7 @@ def _compared(reward: BaseReward, row: Mapping[str, Any], folder: Path) -> float
 
 def _graded(reward: BaseReward, row: Mapping[str, Any], folder: Path) -> float | None:
     fields = {"query": row["prompt"], "response": row["chosen"], **row}
-    [result] = GradingRunner({"g": as_grader(reward)}, show_progress=False).run([fields])["g"]
+    [result] = GradingRunner({"g": reward}, show_progress=False).run([fields])["g"]
     return result.score if isinstance(result, GraderScore) else None
 
 

@@ -42,7 +42,7 @@ from rm_gallery import (
     evaluate,
     fuzz_reward,
 )
-from rm_gallery.core.graders.base import as_grader, as_reward
+from rm_gallery.core.graders.base import as_grader
 from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.gallery.benchmarks.base import benchmarks
 from rm_gallery.integrations.trl_data import preference_rows, step_rows, unpaired_rows
@@ -223,7 +223,7 @@ def labelled() -> list[dict[str, Any]]:
 
 
 def of_grade(side: Side) -> Any:
-    runner = GradingRunner({"worth": as_grader(side.reward())})
+    runner = GradingRunner({"worth": side.reward()})
     found = grade(runner, labelled(), labels="label", **QUIET).to_dict()
     (checked,) = found["extra"]["validation"].values()
     assert found["n_scored"] == len(TEXTS) * 2, "labels of people break no reward"
@@ -233,7 +233,7 @@ def of_grade(side: Side) -> Any:
 
 def of_select(side: Side) -> Any:
     runner = GradingRunner({
-        "a": as_grader(side.reward()), "b": as_grader(side.reward("trajectory"), name="b"),
+        "a": side.reward(), "b": as_grader(side.reward("trajectory"), name="b"),
     })  # fmt: skip
     found = judge_select(runner, labelled(), "label", **QUIET)
     return found.best, found.shared, found.limits, [(j.figures, j.worst) for j in found.judges]
@@ -349,18 +349,18 @@ def of_turns(side: Side) -> Any:
 
 def of_bridge(side: Side) -> Any:
     """A grader of a reward, and a reward of that grader."""
-    grader = as_grader(side.reward())
+    grader = side.reward()
     fields: list[dict[str, Any]] = [{"query": "6 * 7?", "response": text} for text in TEXTS]
     graded = [grader.evaluate(**each) for each in fields]
     said = []
     for one in graded:
         assert isinstance(one, GraderScore)
         said.append((side.value(one.score), one.normalized, one.passed(side.limit(1.0))))
-    return said, best(as_reward(as_grader(side.reward())))
+    return said, best(side.reward())
 
 
 def of_ranks(side: Side) -> Any:
-    grader = as_grader(side.reward("listwise"))
+    grader = side.reward("listwise")
     found = grader.evaluate(query="6 * 7?", responses=list(TEXTS))
     assert isinstance(found, GraderRank) and grader.compares
     return found.rank

@@ -31,7 +31,6 @@ from rm_gallery import (
     RewardResult,
     WeightedSum,
 )
-from rm_gallery.core.graders.base import as_grader
 from rm_gallery.core.model.storage import FILE_NAME, KeptReplies
 from rm_gallery.core.reward import channel
 from rm_gallery.core.reward.schema import sample_of
@@ -173,7 +172,7 @@ DOORS: dict[str, Callable[..., Any]] = {
         winrate(reward, ROWS, "prompt", ["chosen", "rejected"], progress=False, **how)
     ),
     "grade": lambda reward, **how: (
-        grade(GradingRunner({"g": as_grader(reward)}, show_progress=False), FIELDS, **how).score
+        grade(GradingRunner({"g": reward}, show_progress=False), FIELDS, **how).score
     ),
     "rejudge": lambda reward, **how: rejudge(reward, ROLLOUTS, progress=False, **how).new_mean,
     "library": library,

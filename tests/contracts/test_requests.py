@@ -33,7 +33,6 @@ from rm_gallery import (
     WeightedSum,
 )
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.base import as_grader, as_reward
 from rm_gallery.core.graders.strategy import AverageGrader, VotingGrader
 from rm_gallery.core.reward.base import BaseStepWiseRubricReward
 from rm_gallery.core.reward.channel import forget
@@ -110,7 +109,7 @@ def of_grader(name: str, *around: Any, **settings: Any) -> Made:
         grader = make_grader(name, judge, **settings)
         for strategy in around:
             grader = strategy(grader)
-        return as_reward(grader)
+        return grader
 
     return made
 
@@ -273,7 +272,7 @@ def drained(found: Any) -> Any:
 def runner(name: str) -> Callable[[BaseReward, dict[str, Any]], Any]:
     def call(reward: BaseReward, options: dict[str, Any]) -> Any:
         rows = [{"query": "What is it?", "response": text} for text in PAIR]
-        made = GradingRunner({"it": as_grader(reward)}, show_progress=False, **options)
+        made = GradingRunner({"it": reward}, show_progress=False, **options)
         return drained(getattr(made, name)(rows))
 
     return call

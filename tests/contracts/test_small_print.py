@@ -43,7 +43,6 @@ from rm_gallery import (
     reward_function,
     rule,
 )
-from rm_gallery.core.graders.base import as_reward
 from rm_gallery.core.graders.strategy import TournamentGrader, VotingGrader
 from rm_gallery.core.reward.base import BasePointWiseRubricReward
 from rm_gallery.core.reward.turn_rewards import turn_rewards_of
@@ -523,5 +522,5 @@ def test_the_history_is_what_was_said_before_the_query() -> None:
 
     sample = make_sample("x", query="Why?")
     sample.input[:0] = [ChatMessage(content="Where?")]
-    assert scores(as_reward(FunctionGrader(listens)).evaluate(sample)) == [1.0]
+    assert scores(FunctionGrader(listens).evaluate(sample)) == [1.0]
     assert told == [(["Where?"], "Why?", "x")]

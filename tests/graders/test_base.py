@@ -23,7 +23,7 @@ from rm_gallery import (
     RunOptions,
     Unscored,
 )
-from rm_gallery.core.graders.base import GraderMode, as_grader, as_reward
+from rm_gallery.core.graders.base import GraderMode, as_reward
 from rm_gallery.core.graders.llm import RubricGrader, grader_rubric
 from rm_gallery.core.reward.base import BasePointWiseRubricReward
 from rm_gallery.core.runner.grading_runner import asks_for_judge, build_reward
@@ -156,7 +156,11 @@ def test_a_judge_is_asked_for_by_what_is_not_built_yet() -> None:
     assert getattr(build_reward("ruler", llm="fake:x", seed=5), "seed", None) == 5
     reward = build_reward(BasePointWiseRubricReward, {"name": "p"}, "fake:x")
     assert as_reward(reward) is reward
-    assert as_grader("accuracy", ignore_case=True).evaluate(response="A", reference_response="a").ok
+    assert (
+        RewardRegistry.create("accuracy", ignore_case=True)
+        .evaluate(response="A", reference_response="a")
+        .ok
+    )
 
 
 def test_a_broken_rubric_is_named_and_one_without_a_file_declares_what_its_class_says(

@@ -23,6 +23,7 @@ from rm_gallery import (
     GraderScore,
     GradingRunner,
     LLMGrader,
+    RewardRegistry,
     Score,
     environment_reward,
 )
@@ -87,7 +88,10 @@ def test_a_whole_number_beside_a_gap_is_the_same_reference_in_a_frame_a_file_and
     frame = pd.DataFrame(rows)
     frame.to_parquet(tmp_path / "rows.parquet")
     told = [
-        [(each.score, each.ok) for each in runner(a=as_grader("accuracy")).run(data)["a"][:1]]
+        [
+            (each.score, each.ok)
+            for each in runner(a=RewardRegistry.create("accuracy")).run(data)["a"][:1]
+        ]
         for data in (rows, frame, tmp_path / "rows.parquet")
     ]
     assert told == [[(1.0, True)]] * 3
@@ -122,7 +126,7 @@ def test_letters_keys_and_blanks_are_no_responses_to_compare(given: Any) -> None
 
 
 def test_columns_named_metadata_and_steps_cost_no_rule_its_name() -> None:
-    rule = as_grader("accuracy")
+    rule = RewardRegistry.create("accuracy")
     row = {"response": "4", "reference_response": "4"}
     assert rule.evaluate({**row, "metadata": "batch 3"}).score == 1.0
     for steps in ("abc", ["one", None]):
@@ -170,7 +174,7 @@ def test_a_judge_on_a_scale_between_whole_numbers_is_asked_again_or_refused() ->
 
 def test_settings_that_nothing_can_meet_are_refused_before_a_row_is_paid_for() -> None:
     judge = LLMGrader(model=FakeLLM(reply=fourth), prompt="{response}")
-    rule = as_grader("accuracy")
+    rule = RewardRegistry.create("accuracy")
     with pytest.raises(ConfigError, match="least is 4"):
         VotingGrader(judge, n=3, least=4).evaluate(response="a")
     with pytest.raises(ConfigError, match="orders responses"):

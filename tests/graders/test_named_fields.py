@@ -62,7 +62,7 @@ JUDGE = FakeLLM(reply=verdict)
 
 def test_a_grader_is_a_reward_in_its_own_range_and_direction() -> None:
     registered = RewardRegistry.create("grader:relevance", llm=JUDGE)
-    for reward in (registered, as_reward("relevance", llm=JUDGE)):
+    for reward in (registered, GraderRegistry.create("relevance", llm=JUDGE)):
         found = reward.evaluate(make_sample("good", "bad"))
         assert isinstance(reward, BaseGrader)
         assert (reward.kind, reward.score_range) == ("pointwise", (1.0, 5.0))
@@ -121,7 +121,7 @@ class OfItself(BaseGrader):
 
 def test_what_orders_answers_gives_the_best_one_the_highest_score() -> None:
     sample = make_sample("aaa", "a", "aa")
-    grader = as_grader(Falling())
+    grader = Falling()
     assert grader.evaluate(responses=["aaa", "a", "aa"]).rank == [3, 1, 2]
     for reward in (Falling(), grader, TournamentGrader(grader)):
         assert reward.best_of_n(sample).output[0].answer.text == "a"
@@ -132,7 +132,7 @@ def test_what_orders_answers_gives_the_best_one_the_highest_score() -> None:
 
 
 def test_range_threshold_and_worst_score_are_those_of_the_reward_behind_a_grader() -> None:
-    grader = as_grader(Passing())
+    grader = Passing()
     assert (grader.threshold, grader.worst_score) == (4.0, 10.0)
     assert (
         grader.evaluate(response="abcd").passed() and not grader.evaluate(response="abcde").passed()
@@ -196,7 +196,7 @@ def raising(error: Exception) -> Callable[..., float]:
 def test_what_a_grader_could_not_grade_keeps_its_reason_as_a_reward(
     grader: BaseGrader, issue: tuple[str, str]
 ) -> None:
-    assert issues(as_reward(grader).evaluate(make_sample("a"))) == [issue]
+    assert issues(grader.evaluate(make_sample("a"))) == [issue]
 
 
 def fields(**given: Any) -> dict[str, Any]:
@@ -217,7 +217,7 @@ def test_a_grader_sees_of_a_sample_the_fields_it_asks_for() -> None:
         def inputs(self) -> dict[str, bool]:
             return dict.fromkeys(names, False)
 
-    said = as_reward(Seen(func=fields, name="fields")).evaluate(sample).output[0].answer.reward
+    said = Seen(func=fields, name="fields").evaluate(sample).output[0].answer.reward
     found = said.extra_data["fields"]["given"]
     assert found.pop("tool_calls")[0]["function"]["name"] == "f"
     asked = {"query": "q", "instruction": "q", "context": "c", "reference_response": "r"}
@@ -320,7 +320,7 @@ def test_a_reward_is_a_grader_with_the_same_score_and_back() -> None:
         ({"response": "a", "reference_response": "a"}, 1.0),
         ({"response": "a", "query": "q"}, None),
     ):
-        found: Any = as_grader(reward).evaluate(row)
+        found: Any = reward.evaluate(row)
         assert (found.score if found.ok else None) == expected
         assert scores(reward.evaluate(sample_of_fields(row, compares=False))) == [expected]
     assert as_reward(as_grader(reward)) is reward
@@ -345,12 +345,12 @@ class Steps(BaseStepWiseReward):
 
 
 def test_a_reward_that_compares_gives_a_rank_and_one_of_steps_the_score_of_its_output() -> None:
-    found = as_grader(Shortest()).evaluate(responses=["bb", "a", "cccc", "bb"])
+    found = Shortest().evaluate(responses=["bb", "a", "cccc", "bb"])
     assert isinstance(found, GraderRank) and found.rank == [2, 1, 4, 2]
     assert found.metadata["scores"] == [2.0, 1.0, 4.0, 2.0]
-    steps = as_grader(Steps()).evaluate(response="x", steps=["1", 2])
+    steps = Steps().evaluate(response="x", steps=["1", 2])
     assert isinstance(steps, GraderScore) and steps.score == 1.5
-    one = as_grader(Steps()).evaluate(response="4")
+    one = Steps().evaluate(response="4")
     assert isinstance(one, GraderScore) and one.score == 4.0, "an answer without steps is one"
 
 
@@ -358,7 +358,9 @@ def test_a_reward_that_compares_gives_a_rank_and_one_of_steps_the_score_of_its_o
 def test_a_reward_of_one_answer_reads_response_whatever_a_column_of_several_holds(
     beside: Any,
 ) -> None:
-    runner = GradingRunner({"length": as_grader("length_baseline")}, show_progress=False)
+    runner = GradingRunner(
+        {"length": RewardRegistry.create("length_baseline")}, show_progress=False
+    )
     row = {"query": "q", "response": "abcde", "responses": beside}
     assert [result.score for result in runner.run([row])["length"]] == [5.0]
 
@@ -391,7 +393,7 @@ def test_a_reward_sees_of_a_row_what_is_there_and_a_column_without_a_value_is_no
         {"response": 5, "query": None, "reference_response": None, "context": ""},
     ]
     for each in given:
-        as_grader(Label()).evaluate(each)
+        Label().evaluate(each)
     first, second, third = Label.seen
     assert first.output[0].answer.label == {"tests": ["t"], "own": 1, "reference": "column"}
     assert (first.unique_id, first.metadata) == ("7", {"m": 1, "tests": ["t"]})
@@ -403,7 +405,7 @@ def test_a_reward_sees_of_a_row_what_is_there_and_a_column_without_a_value_is_no
     assert third.output[0].answer.text == "5"
     assert third.output[0].answer.label is None
     judge = Listening(reply="<score>3</score>")
-    grader = as_grader("base_helpfulness_pointwise", llm=judge)
+    grader = RewardRegistry.create("base_helpfulness_pointwise", llm=judge)
     assert "*" not in grader.inputs and grader.evaluate({"response": "r", "secret": "QSECRETQ"}).ok
     assert "QSECRETQ" not in judge.prompts[0]
 
@@ -450,12 +452,12 @@ class AsyncGrader(PlainGrader):
 
 WRAPPED: dict[str, Callable[[BaseReward], BaseReward]] = {
     "grader": lambda g: g,
-    "in a plain reward": lambda g: as_grader(PlainReward(grader=g)),
-    "in an async reward": lambda g: as_grader(AsyncReward(grader=g)),
+    "in a plain reward": lambda g: PlainReward(grader=g),
+    "in an async reward": lambda g: AsyncReward(grader=g),
     "in a plain grader": lambda g: PlainGrader(inner=g),
     "in an async grader": lambda g: AsyncGrader(inner=g),
-    "in a strategy": lambda g: VotingGrader(as_grader(AsyncReward(grader=g)), n=2),
-    "three deep": lambda g: PlainGrader(inner=AsyncGrader(inner=as_grader(PlainReward(grader=g)))),
+    "in a strategy": lambda g: VotingGrader(AsyncReward(grader=g), n=2),
+    "three deep": lambda g: PlainGrader(inner=AsyncGrader(inner=PlainReward(grader=g))),
 }
 
 
@@ -515,7 +517,7 @@ def test_what_a_judge_costs_is_known_through_strategies_and_bridges() -> None:
     for grader in (
         relevant,
         AverageGrader(relevant),
-        AverageGrader(as_grader(as_reward(relevant))),
+        AverageGrader(relevant),
     ):
         reward = build_reward(grader)  # as evaluate and audit take it, without as_reward
         assert judge_of(reward) == ("fake", "fake:fake")

@@ -28,7 +28,7 @@ from rm_gallery import (
     WeightedSum,
 )
 from rm_gallery.core.engine.folder import read_trace
-from rm_gallery.core.graders.base import GraderResult, as_grader, as_reward
+from rm_gallery.core.graders.base import GraderResult
 from rm_gallery.core.runner.aggregator import WeightedSumAggregator
 from tests.support.samples import make_sample, scores
 
@@ -178,7 +178,7 @@ def test_a_trace_names_the_row_also_behind_a_strategy_and_in_a_reward(tmp_path: 
     graders = {
         "relevance": GraderRegistry.create("relevance", model=model),
         "twice": GraderConfig(GraderRegistry.create("correctness", model=model), repeat=2),
-        "reward": as_grader(
+        "reward": RewardRegistry.create(
             "base_helpfulness_pointwise", llm=FakeLLM(reply=lambda prompt: "<score>4</score>")
         ),
     }
@@ -202,7 +202,7 @@ JUDGES: dict[str, Any] = {
     "a grader": lambda prompt: LLMGrader(
         name="g", model=FakeLLM(reply="<score>1</score>"), prompt=prompt
     ),
-    "a grader in a reward": lambda prompt: as_grader(as_reward(JUDGES["a grader"](prompt))),
+    "a grader in a reward": lambda prompt: JUDGES["a grader"](prompt),
 }
 
 

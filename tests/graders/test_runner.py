@@ -31,7 +31,7 @@ from rm_gallery import (
     rule,
 )
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.base import GraderResult, as_grader
+from rm_gallery.core.graders.base import GraderResult
 from rm_gallery.core.runner.aggregator import (
     CallableAggregator,
     WeightedSumAggregator,
@@ -282,7 +282,7 @@ def test_a_row_that_raises_is_named_by_its_id_else_its_number() -> None:
 @pytest.mark.parametrize("kind", ["reward", "function", "text"])
 def test_a_blank_cell_is_no_word_to_grade(kind: str, blank: Any) -> None:
     graders: dict[str, Any] = {
-        "reward": as_grader("length_baseline"),
+        "reward": RewardRegistry.create("length_baseline"),
         "function": lambda response: 1.0,
         "text": GraderRegistry.create("string_match"),
     }

@@ -12,7 +12,6 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 
 from rm_gallery import BaseGrader, BaseReward, ConfigError, FakeLLM, GraderRegistry, RewardRegistry
-from rm_gallery.core.graders.base import as_reward
 from rm_gallery.core.graders.results import about_of
 from rm_gallery.core.reward.reward import UNRELATED
 from rm_gallery.core.reward.schema import PhraseJudge
@@ -77,7 +76,7 @@ def outcome_of_grader(name: str, row: dict[str, Any] | None, settings: dict[str,
         if GRADERS[name].judged and row is None:
             judge.reply = low_high(name, built)[1] if name != "g_eval" else "<score>4</score>"
         found = built.evaluate(fields_for(built) if row is None else row, options=None)
-        kind = as_reward(built).kind
+        kind = built.kind
     except (ConfigError, ValueError) as error:
         return f"refused: {error}"
     return json.dumps(

@@ -19,7 +19,6 @@ from rm_gallery import (
     OpenaiLLM,
     evaluate,
 )
-from rm_gallery.core.graders.base import as_reward
 from rm_gallery.core.graders.strategy import (
     AverageGrader,
     VotingGrader,
@@ -109,9 +108,7 @@ def test_votes_cut_short_by_a_budget_or_an_outage_are_owed_again(tmp_path: Path)
         llm = OpenaiLLM(
             "judge", base_url=server.base_url, max_attempts=1, max_outage=0.5, cache=False
         )
-        reward = as_reward(
-            VotingGrader(GraderRegistry.create("relevance", model=llm, channel="text"), n=3)
-        )
+        reward = VotingGrader(GraderRegistry.create("relevance", model=llm, channel="text"), n=3)
         for calls, fault in ((7, {}), (100, {"always": 500, "sticky": True}), (200, {})):
             server.set(faults=fault)
             report = evaluate(

@@ -29,7 +29,6 @@ from rm_gallery import (
 )
 from rm_gallery.core.engine import pool
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.base import as_grader, as_reward
 from rm_gallery.core.reward.base import BasePointWiseRubricReward
 from rm_gallery.core.reward.outputs import PLAIN, said_of
 from rm_gallery.core.runner.grading_runner import build_reward
@@ -74,9 +73,9 @@ def test_an_error_says_who_caused_it_at_every_door(name: str) -> None:
     ):
         (issue,) = done.output[0].answer.reward.issues
         assert issue.cause == said_of(reward, done.output[0]).cause == cause
-    graded = as_grader(reward).evaluate(query="q", response=name)
+    graded = reward.evaluate(query="q", response=name)
     assert isinstance(graded, GraderError) and graded.cause == cause
-    back = as_reward(as_grader(reward))
+    back = reward
     assert said_of(back, back.evaluate(make_sample(name)).output[0]).cause == cause
 
 
@@ -254,7 +253,7 @@ def test_a_rule_that_can_be_killed_finds_out_at_every_door(monkeypatch: pytest.M
     monkeypatch.setattr(pool, "get_pool", lambda: jobs)
     done = Sleeper().evaluate_batch([sleeper, quick], deadline=6.0)
     assert [each.output[0].answer.reward.score for each in done] == [0.0, 1.0]
-    assert as_grader(Sleeper(deadline=6.0)).evaluate(query="q", response="sleep").ok
+    assert Sleeper(deadline=6.0).evaluate(query="q", response="sleep").ok
     jobs.deadlines.clear()
     only_plain = OnlyPlain().evaluate(make_sample("sleep"), deadline=6.0)
     assert only_plain.output[0].answer.reward.score == 0.0, "every stand-in is tried"

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import ConfigError, DataSample, GraderError, GraderScore, evaluate
-from rm_gallery.core.graders.base import as_reward
+from rm_gallery import ConfigError, DataSample, GraderError, GraderRegistry, GraderScore, evaluate
 from rm_gallery.core.model.base import resolve_llm
 from rm_gallery.core.model.decisions import Question
 from rm_gallery.core.reward.base import (
@@ -306,7 +305,7 @@ def test_what_a_judge_cannot_be_shown_is_no_score_and_nobodys_fault_but_the_rule
     reward: Any, server: JudgeServer
 ) -> None:
     made = (
-        as_reward("relevance", llm=judge(server))
+        GraderRegistry.create("relevance", llm=judge(server))
         if reward == "grader"
         else reward(llm=judge(server), name="judge")
     )
@@ -330,5 +329,7 @@ def test_what_a_judge_cannot_be_shown_is_no_score_and_nobodys_fault_but_the_rule
 
 def test_a_grader_of_images_sees_those_of_an_answer(server: JudgeServer) -> None:
     server.set(behaviour="first")
-    found = as_reward("image_helpfulness", llm=judge(server)).evaluate(pictured(PICTURE))
+    found = GraderRegistry.create("image_helpfulness", llm=judge(server)).evaluate(
+        pictured(PICTURE)
+    )
     assert all(scores(found)) and all("base64" in str(request) for request in bodies(server))

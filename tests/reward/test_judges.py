@@ -14,6 +14,7 @@ from rm_gallery import (
     Cascade,
     ConfigError,
     Gate,
+    GraderRegistry,
     OpenaiLLM,
     RewardRegistry,
     Stage,
@@ -21,7 +22,6 @@ from rm_gallery import (
     reward_function,
 )
 from rm_gallery.cli.serve import named_rewards
-from rm_gallery.core.graders.base import as_reward
 from rm_gallery.core.reward.judges import asks_a_model, lacking, models_of, most_calls, with_judge
 from rm_gallery.core.runner.grading_runner import build_reward, judges_for
 from rm_gallery.integrations.openrlhf import openrlhf_reward
@@ -80,7 +80,7 @@ class Environment:
 
 
 def grader() -> Any:
-    return as_reward("relevance", llm=model("a"))
+    return GraderRegistry.create("relevance", llm=model("a"))
 
 
 ASKING: dict[str, Any] = {

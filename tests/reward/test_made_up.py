@@ -29,7 +29,6 @@ from rm_gallery import (
     reward_function,
 )
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.base import as_reward
 from rm_gallery.core.model.limits import RetryPolicy
 from rm_gallery.core.runner.grading_runner import build_reward
 from tests.reward import rewards as r
@@ -95,8 +94,8 @@ OWN: dict[str, Callable[[], BaseReward]] = {
     "function": lambda: build_reward(function),
     "class": Own,
     "async class": OwnAsync,
-    "grader": lambda: as_reward(OwnGrader()),
-    "function grader": lambda: as_reward(FunctionGrader(_graded)),
+    "grader": lambda: OwnGrader(),
+    "function grader": lambda: FunctionGrader(_graded),
     "part": lambda: WeightedSum({"f": function}),
 }
 

@@ -32,7 +32,6 @@ from rm_gallery import (
     reward_function,
 )
 from rm_gallery.core.engine.folder import RunFolder
-from rm_gallery.core.graders.base import as_grader, as_reward
 from rm_gallery.core.graders.strategy import (
     AverageGrader,
     BothOrdersGrader,
@@ -141,7 +140,7 @@ COMPOSED: dict[type[Composition], list[Callable[[], BaseReward]]] = {
             {"in": WeightedSum({"g": Rule(), "j": judge()}), "j": judge()}, weights={"j": 0.5}
         ),
         lambda: WeightedSum({"in": Gate(Rule(), judge(), threshold=2), "k": judge()}),
-        lambda: WeightedSum({"g": as_reward(as_grader(Rule())), "j": judge()}),
+        lambda: WeightedSum({"g": Rule(), "j": judge()}),
     ],
     Combined: [
         lambda: Combined({"g": Rule(), "j": judge()}, weights={"g": 0.5}, normalize=False),
@@ -298,8 +297,8 @@ def test_a_judge_in_a_grader_in_a_grader_is_compared_by_its_question(
 
     for _ in range(2):
         grade()
-        as_reward(make()).evaluate_batch(samples(), run_dir=str(tmp_path / "score"))
+        make().evaluate_batch(samples(), run_dir=str(tmp_path / "score"))
     CODE["prompt"] = 1.0
     with pytest.raises(ConfigError, match="asked something else"):
         grade()
-    refused(as_reward(make()), tmp_path / "score", "asked something else")
+    refused(make(), tmp_path / "score", "asked something else")

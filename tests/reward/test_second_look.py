@@ -28,7 +28,6 @@ from rm_gallery import (
     Score,
     rule,
 )
-from rm_gallery.core.graders.base import as_grader, as_reward
 from rm_gallery.core.reward.base import BasePointWiseRubricReward
 from rm_gallery.core.reward.blame import TRIALS
 from rm_gallery.core.reward.outputs import NEUTRAL, may_be_the_answers_doing
@@ -84,12 +83,12 @@ def shaky_asked() -> LLMGrader:
     ("made", "judged"),
     [
         (Shaky, False),
-        (lambda: as_grader(Shaky()), False),
+        (lambda: Shaky(), False),
         (lambda: FunctionGrader(shaky_number, score_range=(0.0, 1.0)), False),
         (shaky_judge, True),
-        (lambda: as_grader(shaky_judge()), True),
+        (lambda: shaky_judge(), True),
         (shaky_asked, True),
-        (lambda: as_reward(shaky_asked()), True),
+        (lambda: shaky_asked(), True),
     ],
     ids=["rule", "its grader", "function", "judge", "its grader", "judging grader", "its reward"],
 )
@@ -114,7 +113,7 @@ class SlowJudge(BasePointWiseReward):
         return scored(self.name, 1.0)
 
 
-@pytest.mark.parametrize("made", [SlowJudge(), as_grader(SlowJudge())], ids=["reward", "grader"])
+@pytest.mark.parametrize("made", [SlowJudge(), SlowJudge()], ids=["reward", "grader"])
 def test_the_deadline_of_a_judge_is_no_doing_of_the_answer(made: Any) -> None:
     SlowJudge.awake.clear()
     try:

@@ -27,7 +27,6 @@ from rm_gallery import (
     Step,
 )
 from rm_gallery.core.data.schema import Reward, RewardIssue
-from rm_gallery.core.graders.base import as_reward
 from rm_gallery.core.model.message import ToolCall, ToolFunction
 from rm_gallery.core.reward.base import (
     BaseListWiseRubricReward,
@@ -138,7 +137,7 @@ def test_a_grader_as_a_reward_shows_the_fields_it_names_alone(name: str) -> None
         "one": SECRET,
     }
     grader = make(name, judge, repair_attempts=0)
-    as_reward(grader).evaluate(sample, max_workers=1)
+    grader.evaluate(sample, max_workers=1)
     shown = [
         prompt.replace(f"R{SECRET}1", "") if "reference_response" in grader.inputs else prompt
         for prompt in judge.prompts
