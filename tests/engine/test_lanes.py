@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from rm_gallery import ConfigError
+from rm_gallery import ConfigError, RewardRegistry, rule
 from rm_gallery.core.engine import engine
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.batch import Run
@@ -31,6 +31,7 @@ from rm_gallery.core.engine.engine import (
 )
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.single import run_single
+from tests.support.samples import make_sample
 
 
 def sleep(seconds: float) -> float:
@@ -245,6 +246,45 @@ def test_a_single_sample_s_jobs_do_not_see_what_the_one_before_has_set() -> None
     caller.set("me")
     for drive in (library_loop.drive, asyncio.run):
         assert drive(run_single(plan("a", "b", "c"), enter, **how)) == ["me"] * 3
+
+
+async def enters(answer: str) -> float:
+    return enters_plainly(answer)
+
+
+def enters_plainly(answer: str) -> float:
+    """1 where no other sample has said who calls."""
+    before = caller.get()
+    caller.set(answer)
+    return float(before == "me")
+
+
+@pytest.mark.parametrize("function", [enters, enters_plainly])
+@pytest.mark.parametrize("inline", [False, True])
+def test_no_sample_finds_what_another_one_s_reward_has_set(
+    function: Callable[[str], Any], inline: bool
+) -> None:
+    """A tenant or trace of the sample before was that of the next one of its worker."""
+    name = f"{function.__name__}_{inline}"
+    rule(name, inline=inline)(function)
+    caller.set("me")
+    reward = RewardRegistry.get(name)()
+    judged = reward.evaluate_batch([make_sample(f"{i}") for i in range(8)], max_workers=2)
+    assert [each.output[0].answer.reward.score for each in judged] == [1.0] * 8
+
+
+@pytest.mark.parametrize("lane", [LoopLane, ThreadLane])
+def test_a_worker_that_a_job_has_started_does_not_find_what_that_has_set(lane: type[Lane]) -> None:
+    def asks_again() -> Plan:
+        yield ["first"]
+        scores = yield ["a", "b", "c"]
+        return [score.value for score in scores]
+
+    async def enter(name: str) -> bool:
+        return enters_plainly(name) == 1.0
+
+    caller.set("me")
+    assert made_of(lane(4), enter, asks_again(), deadline=60.0) == [[True] * 3]
 
 
 def no_more(function: Callable[[], None]) -> NoReturn:

@@ -491,7 +491,7 @@ class Batch(Generic[R]):
             for index, item in enumerate(self._items):
                 missing = None
                 if control.why_stopped is None:
-                    result, missing = context.run(inline, item, index)
+                    result, missing = context.copy().run(inline, item, index)
                 else:
                     note_stop(mark)
                 if mark.call_stopped and control.why_stopped is not None:
