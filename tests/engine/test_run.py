@@ -77,9 +77,7 @@ def test_a_sample_counts_as_the_same_on_the_terminal_and_in_the_summary(tmp_path
 
     rule("stops")(stops)
     reward = RewardRegistry.get("stops")()
-    reward.evaluate_batch(
-        [make_sample("a", "b")], max_workers=1, run_dir=tmp_path, control=control
-    )
+    reward.evaluate_batch([make_sample("a", "b")], max_workers=1, run_dir=tmp_path, control=control)
     shown, summary = control.progress, json.loads((tmp_path / "summary.json").read_text())
     counted = {name for name, n in summary["samples"].items() if n}
     assert counted == {"stopped"}, "it leaves no record, and is judged again"

@@ -150,6 +150,34 @@ def test_who_waits_until_his_deadline_for_an_endpoint_that_asks_for_patience_nam
     assert [(issue.reason, issue.cause) for issue in said] == [("deadline", "endpoint")] * 3
 
 
+class LaterOnce(Later):
+    """Asks for a moment of patience once, and answers then."""
+
+    asked: list[str] = []
+
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        self.asked.append("")
+        if len(self.asked) > 1:
+            return await FakeLLM.attempt(self, payload, timeout)
+        raise ProviderError("Later.", kind="rate_limit", status=429, retry_after=0.05)
+
+
+def test_who_waits_for_a_rate_of_ours_has_all_its_time_whatever_the_endpoint_said_meanwhile() -> (
+    None
+):
+    """Its clock went on from when another call was asked for patience, and never stood again."""
+    llm = LaterOnce(
+        model="later-once",
+        reply="<score>1</score>",
+        asked=[],
+        requests_per_minute=150,
+        max_attempts=1,
+    )
+    samples = [make_sample(str(number)) for number in range(6)]
+    found = PointJudge(llm=llm).evaluate_batch(samples, deadline=0.6, max_workers=6)
+    assert sorted(issues(one) for one in found) == [[]] * 5 + [[("failed", "rate_limit")]]
+
+
 class Held(FakeLLM):
     """Answers what is asked first once it is let go; the rest fails."""
 
