@@ -232,7 +232,7 @@ def test_what_a_plain_function_left_to_be_awaited_ends_with_its_job(ends: str) -
         work = Work(plainly, RunControl(), lambda found: None, lambda error: None)
         lane.feed([Unit(work, 0, plan(1.0))])
         assert begun.wait(10.0)
-        lane.cancel(0.0)
+        library_loop.drive(lane.cancel(0.0))
     assert cut.wait(10.0)
 
 
@@ -285,6 +285,37 @@ def test_a_worker_that_a_job_has_started_does_not_find_what_that_has_set(lane: t
 
     caller.set("me")
     assert made_of(lane(4), enter, asks_again(), deadline=60.0) == [[True] * 3]
+
+
+def test_closing_a_stream_does_not_hold_up_whoever_closes_it() -> None:
+    """It waited for a reward that ignored being cancelled, and with it all else on the caller's loop."""
+
+    async def first_only(answer: str) -> float:
+        await stay(0.0 if answer == "0" else 1.0)
+        return 1.0
+
+    rule("first_only")(first_only)
+    reward, gaps = RewardRegistry.get("first_only")(), list[float]()
+
+    async def beat() -> None:
+        before = time.monotonic()
+        while True:
+            await asyncio.sleep(0.01)
+            gaps.append(time.monotonic() - before)
+            before = time.monotonic()
+
+    async def main() -> None:
+        samples = [make_sample(f"{i}", unique_id=f"{i}") for i in range(3)]
+        going = reward.async_evaluate_stream(samples, max_workers=3)
+        await going.__anext__()
+        beating = asyncio.create_task(beat())
+        await asyncio.sleep(0.05)
+        await going.aclose()
+        await asyncio.sleep(0.05)
+        beating.cancel()
+
+    asyncio.run(main())
+    assert max(gaps) < engine.ABANDON_SECONDS
 
 
 def no_more(function: Callable[[], None]) -> NoReturn:
@@ -522,7 +553,7 @@ def test_what_is_done_when_a_lane_is_cancelled_is_handed_over() -> None:
     work = Work(last_hangs, RunControl(), results.extend, lambda error: None)
     lane.feed([Unit(work, 0, plan("a")), Unit(work, 1, plan("hangs"))])
     assert begun.wait(10.0)
-    lane.cancel(0.0)
+    library_loop.drive(lane.cancel(0.0))
     assert results == [(0, ["a"])]
 
 
@@ -547,7 +578,7 @@ def test_a_plan_does_not_go_on_with_what_was_cut_off(lane: type[Lane]) -> None:
     control, made = RunControl(), lane(1)
     made.feed([Unit(Work(hang, control, results.extend, lambda error: None), 0, watched())])
     assert begun.wait(10.0)
-    made.cancel(0.0)
+    library_loop.drive(made.cancel(0.0))
     awake.set()
     assert not went_on.wait(0.2) and results == [] and control.in_flight == 0
 

@@ -159,6 +159,7 @@ class LaterOnce(Later):
         self.asked.append("")
         if len(self.asked) > 1:
             return await FakeLLM.attempt(self, payload, timeout)
+        await asyncio.sleep(0.1)  # until the others wait
         raise ProviderError("Later.", kind="rate_limit", status=429, retry_after=0.05)
 
 

@@ -373,17 +373,19 @@ class Lane:
         else:
             self._loop.call_soon_threadsafe(self._add_units, units)
 
-    def cancel(self, grace: float) -> None:
+    async def cancel(self, grace: float) -> None:
         """Drop waiting jobs and leave or cut those in flight after `grace` seconds."""
         if not self.is_alive:
             return
         future = library_loop.submit(self._drain(grace))
         if library_loop.on_loop():  # a forgotten stream may be collected on any thread
             return
-        try:
-            future.result(grace + ABANDON_SECONDS + 1.0)
-        except (TimeoutError, concurrent.futures.TimeoutError):  # two classes before Python 3.11
-            future.cancel()
+        longest = grace + ABANDON_SECONDS + 1.0
+        if library_loop.is_driven():
+            concurrent.futures.wait([future], longest)
+        else:
+            await asyncio.wait([asyncio.wrap_future(future)], timeout=longest)
+        future.cancel()  # where it is not over
 
     def abandon(self) -> None:
         """Drop waiting jobs and, without waiting for it, cut coroutines and leave threads; from any
@@ -815,8 +817,11 @@ class ThreadLane(WorkerLane):
         """Queue units, all of one work; returns at once."""
         self._add_units(units)
 
-    def cancel(self, grace: float) -> None:
+    async def cancel(self, grace: float) -> None:
         """Drop waiting jobs and leave those in flight after `grace` seconds."""
+        self._drop(grace)
+
+    def _drop(self, grace: float) -> None:
         with self._lock:
             self._pending.clear()
         end = time.monotonic() + grace
@@ -830,7 +835,7 @@ class ThreadLane(WorkerLane):
 
     def abandon(self) -> None:
         """Drop waiting jobs and leave those in flight, without waiting for it; from any thread."""
-        self.cancel(0.0)
+        self._drop(0.0)
 
     def look(self, late: float = 0.0) -> None:
         """Look who is late now, which was due so many seconds ago; from any thread."""
