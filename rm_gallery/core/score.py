@@ -199,6 +199,21 @@ def deciding(missing: Iterable[Score[Any]]) -> Score[Any]:
     return min(missing, key=rank)
 
 
+def counted_as(missing: Iterable[tuple[str, str]]) -> Status | Literal["stopped"]:
+    """What a sample counts as, by status and code of each score that is missing in it: stopped where
+    the run did not get to one of them, since it is judged again when the run is continued; else
+    failed where one failed.
+
+    >>> counted_as([("failed", "transient"), ("failed", "stopped")])
+    'stopped'
+    """
+    found = {"stopped" if code in NOT_BEGUN else status for status, code in missing}
+    for status in ("stopped", "failed", "unscored"):
+        if status in found:
+            return status
+    return "scored"
+
+
 def out_of_range(
     name: str, value: float, bounds: Bounds, declared: bool = True
 ) -> Score[Any] | None:

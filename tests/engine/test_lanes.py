@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from rm_gallery import ConfigError
+from rm_gallery import ConfigError, RewardRegistry, rule
 from rm_gallery.core.engine import engine
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.batch import Run
@@ -31,6 +31,7 @@ from rm_gallery.core.engine.engine import (
 )
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.single import run_single
+from tests.support.samples import make_sample
 
 
 def sleep(seconds: float) -> float:
@@ -231,7 +232,7 @@ def test_what_a_plain_function_left_to_be_awaited_ends_with_its_job(ends: str) -
         work = Work(plainly, RunControl(), lambda found: None, lambda error: None)
         lane.feed([Unit(work, 0, plan(1.0))])
         assert begun.wait(10.0)
-        lane.cancel(0.0)
+        library_loop.drive(lane.cancel(0.0))
     assert cut.wait(10.0)
 
 
@@ -245,6 +246,74 @@ def test_a_single_sample_s_jobs_do_not_see_what_the_one_before_has_set() -> None
     caller.set("me")
     for drive in (library_loop.drive, asyncio.run):
         assert drive(run_single(plan("a", "b", "c"), enter, **how)) == ["me"] * 3
+
+
+async def enters(answer: str) -> float:
+    return enters_plainly(answer)
+
+
+def enters_plainly(answer: str) -> float:
+    """1 where no other sample has said who calls."""
+    before = caller.get()
+    caller.set(answer)
+    return float(before == "me")
+
+
+@pytest.mark.parametrize("function", [enters, enters_plainly])
+@pytest.mark.parametrize("inline", [False, True])
+def test_no_sample_finds_what_another_one_s_reward_has_set(
+    function: Callable[[str], Any], inline: bool
+) -> None:
+    """A tenant or trace of the sample before was that of the next one of its worker."""
+    name = f"{function.__name__}_{inline}"
+    rule(name, inline=inline)(function)
+    caller.set("me")
+    reward = RewardRegistry.get(name)()
+    judged = reward.evaluate_batch([make_sample(f"{i}") for i in range(8)], max_workers=2)
+    assert [each.output[0].answer.reward.score for each in judged] == [1.0] * 8
+
+
+@pytest.mark.parametrize("lane", [LoopLane, ThreadLane])
+def test_a_worker_that_a_job_has_started_does_not_find_what_that_has_set(lane: type[Lane]) -> None:
+    def asks_again() -> Plan:
+        yield ["first"]
+        scores = yield ["a", "b", "c"]
+        return [score.value for score in scores]
+
+    async def enter(name: str) -> bool:
+        return enters_plainly(name) == 1.0
+
+    caller.set("me")
+    assert made_of(lane(4), enter, asks_again(), deadline=60.0) == [[True] * 3]
+
+
+def test_closing_a_stream_does_not_hold_up_whoever_closes_it() -> None:
+    """It waited for a reward that ignored being cancelled, and with it all else on the caller's loop."""
+
+    async def first_only(answer: str) -> float:
+        await stay(0.0 if answer == "0" else 1.0)
+        return 1.0
+
+    rule("first_only")(first_only)
+    reward, beats = RewardRegistry.get("first_only")(), list[float]()
+
+    async def beat() -> None:
+        while True:
+            await asyncio.sleep(0.01)
+            beats.append(time.monotonic())
+
+    async def main() -> int:
+        samples = [make_sample(f"{i}", unique_id=f"{i}") for i in range(3)]
+        going = reward.async_evaluate_stream(samples, max_workers=3)
+        await going.__anext__()
+        beating = asyncio.create_task(beat())
+        await asyncio.sleep(0.05)
+        before = len(beats)
+        await going.aclose()
+        beating.cancel()
+        return len(beats) - before
+
+    assert asyncio.run(main()) > 1
 
 
 def no_more(function: Callable[[], None]) -> NoReturn:
@@ -482,7 +551,7 @@ def test_what_is_done_when_a_lane_is_cancelled_is_handed_over() -> None:
     work = Work(last_hangs, RunControl(), results.extend, lambda error: None)
     lane.feed([Unit(work, 0, plan("a")), Unit(work, 1, plan("hangs"))])
     assert begun.wait(10.0)
-    lane.cancel(0.0)
+    library_loop.drive(lane.cancel(0.0))
     assert results == [(0, ["a"])]
 
 
@@ -507,7 +576,7 @@ def test_a_plan_does_not_go_on_with_what_was_cut_off(lane: type[Lane]) -> None:
     control, made = RunControl(), lane(1)
     made.feed([Unit(Work(hang, control, results.extend, lambda error: None), 0, watched())])
     assert begun.wait(10.0)
-    made.cancel(0.0)
+    library_loop.drive(made.cancel(0.0))
     awake.set()
     assert not went_on.wait(0.2) and results == [] and control.in_flight == 0
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import io
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +14,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rm_gallery import BasePointWiseReward, DataSample, RewardResult
+from rm_gallery import BasePointWiseReward, DataSample, RewardRegistry, RewardResult, rule
 from rm_gallery.core.engine import progress
+from rm_gallery.core.engine.context import RunControl
 from tests.faults.rewards import Plain, length_of
 from tests.support.samples import make_sample
 
@@ -63,6 +65,23 @@ def test_what_was_there_before_is_counted_apart(
     )
     assert "reused" not in first
     assert " · 7 reused" in second and "1 failed" in second
+
+
+def test_a_sample_counts_as_the_same_on_the_terminal_and_in_the_summary(tmp_path: Path) -> None:
+    """One answer failed and one was not begun: the sample failed here, and was stopped there."""
+    control = RunControl()
+
+    def stops(answer: str) -> float:
+        control.stop("enough")
+        raise ValueError(answer)
+
+    rule("stops")(stops)
+    reward = RewardRegistry.get("stops")()
+    reward.evaluate_batch([make_sample("a", "b")], max_workers=1, run_dir=tmp_path, control=control)
+    shown, summary = control.progress, json.loads((tmp_path / "summary.json").read_text())
+    counted = {name for name, n in summary["samples"].items() if n}
+    assert counted == {"stopped"}, "it leaves no record, and is judged again"
+    assert (shown.unscored, shown.failed, shown.stopped) == (0, 0, 1)
 
 
 SAMPLES = [make_sample("x" * k) for k in range(20)]

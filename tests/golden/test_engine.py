@@ -270,7 +270,9 @@ def test_endpoint(line: Line) -> Line:
                 inside.append(turn)
 
         async def wait(began: float | None) -> None:
-            turn = Visit(bound, began=began, patience=patience)
+            turn = Visit(bound, patience=patience)
+            if began is not None:
+                turn.began = began
             if not bound.enter(turn):
                 await bound.wait(turn)
             inside.append(turn)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import threading
 import time
 from typing import Any
+
+import pytest
 
 from rm_gallery import Budget, FakeLLM, ProviderError
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl, RunStopped, current_run
 from rm_gallery.core.model.client import complete
+from rm_gallery.core.model.limits import RetryPolicy
 from tests.reward.rewards import PointJudge
 from tests.support.samples import issues, make_sample
 
@@ -143,3 +148,88 @@ def test_who_waits_until_his_deadline_for_an_endpoint_that_asks_for_patience_nam
     found = judge.evaluate_batch(samples, deadline=0.3, max_workers=1)
     said = [issue for one in found for issue in one.output[0].answer.reward.issues]
     assert [(issue.reason, issue.cause) for issue in said] == [("deadline", "endpoint")] * 3
+
+
+class LaterOnce(Later):
+    """Asks for a moment of patience once, and answers then."""
+
+    asked: list[str] = []
+
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        self.asked.append("")
+        if len(self.asked) > 1:
+            return await FakeLLM.attempt(self, payload, timeout)
+        await asyncio.sleep(0.1)  # until the others wait
+        raise ProviderError("Later.", kind="rate_limit", status=429, retry_after=0.05)
+
+
+def test_who_waits_for_a_rate_of_ours_has_all_its_time_whatever_the_endpoint_said_meanwhile() -> (
+    None
+):
+    """Its clock went on from when another call was asked for patience, and never stood again."""
+    llm = LaterOnce(
+        model="later-once",
+        reply="<score>1</score>",
+        asked=[],
+        requests_per_minute=150,
+        max_attempts=1,
+    )
+    samples = [make_sample(str(number)) for number in range(6)]
+    found = PointJudge(llm=llm).evaluate_batch(samples, deadline=0.6, max_workers=6)
+    assert sorted(issues(one) for one in found) == [[]] * 5 + [[("failed", "rate_limit")]]
+
+
+class Held(FakeLLM):
+    """Answers what is asked first once it is let go; the rest fails."""
+
+    cache: bool | None = False
+    asked: list[str] = []
+    go: asyncio.Event = None  # type: ignore[assignment]
+
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        self.asked.append("")
+        if len(self.asked) > 1:
+            raise ProviderError("It is broken.", kind="transient", status=500)
+        await self.go.wait()
+        return await super().attempt(payload, timeout)
+
+
+HELD_BACK: dict[str, dict[str, Any]] = {
+    "rate": {"model": {"requests_per_minute": 1.0}},
+    "budget": {"budget": Budget(max_tokens=10_000)},
+    "slot": {"max_workers": 1},
+    "pause": {"retry": RetryPolicy(base=1e4, cap=1e4, rng=random.Random(1))},
+}
+
+
+@pytest.mark.parametrize("by", HELD_BACK)
+def test_a_run_that_is_halted_waits_for_no_turn_any_more(by: str) -> None:
+    """Each of its calls still waited for its turn of the rate, and took it from others."""
+    how = HELD_BACK[by]
+
+    async def main() -> None:
+        llm = Held(
+            model=f"held-by-{by}", reply="yes", asked=[], go=asyncio.Event(), **how.get("model", {})
+        )
+        control = RunControl(retry=how.get("retry"))
+        control.begin(
+            max_workers=how.get("max_workers", 8), budget=how.get("budget"), cache=None, repeat=0
+        )
+        current_run.set(control)
+        first, *others = [
+            asyncio.ensure_future(complete(llm, llm.payload(f"{i}"))) for i in range(4)
+        ]
+        await asyncio.sleep(0.1)
+        threading.Thread(target=control.stop, args=("pointless",), kwargs={"halt": True}).start()
+        over, _ = await asyncio.wait(others, timeout=5.0)
+        assert [type(each.exception()) for each in over] == [RunStopped] * 3
+        with pytest.raises(RunStopped):
+            await asyncio.wait_for(complete(llm, llm.payload("later")), 5.0)
+        assert not first.done(), "what is in flight finishes"
+        llm.go.set()
+        assert (await first).text == "yes"
+        assert control.retries == (3 if by == "pause" else 0)
+        assert len(llm.asked) == 1 + control.retries
+        control.end()
+
+    library_loop.submit(main()).result(timeout=30)

@@ -25,7 +25,9 @@ def limiter(ceiling: int) -> Endpoint:
 
 
 async def entered(bound: Endpoint, run: str = "", began: float | None = None) -> Visit:
-    turn = Visit(bound, began=began)
+    turn = Visit(bound)
+    if began is not None:
+        turn.began = began
     if not bound.enter(turn):
         await bound.wait(turn, run)
     return turn
@@ -76,6 +78,20 @@ def test_a_call_that_is_cancelled_just_as_its_rate_allows_it_leaves_its_turn_to_
         return now() - began
 
     assert run_virtual(main()) == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_budget_s_turn_is_no_time_of_the_sample_where_an_endpoint_asks_for_patience() -> None:
+    """Whoever began to wait for it then was on the clock until the end, and named the endpoint."""
+
+    async def main() -> tuple[float, str]:
+        bound, clock = limiter(8), Deadline(5.0, clock=now)
+        bound.leave(await entered(bound), "transient", retry_after=1.0)
+        assert bound.state == "limited"
+        with Visit(bound, {clock}).waiting():
+            await asyncio.sleep(10.0)
+            return clock.left, clock.by
+
+    assert run_virtual(main()) == (5.0, "caller")
 
 
 def test_an_endpoint_that_takes_far_longer_than_it_did_is_slow_until_it_is_quick_again() -> None:

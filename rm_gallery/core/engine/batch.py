@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sized
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sized
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -273,7 +273,7 @@ class Run(Generic[R]):
 
     async def results(self) -> Going[R]:
         """(index, result) as they finish, or in order; raises ConfigError that a job raised."""
-        with self._going_on(CANCEL_GRACE_SECONDS if library_loop.is_driven() else 0.0):
+        async with self._going_on(CANCEL_GRACE_SECONDS if library_loop.is_driven() else 0.0):
             while not self._draw_until_over():
                 for pair in self._ready(await self._mailbox.take(self._tick())):
                     yield pair
@@ -285,8 +285,8 @@ class Run(Generic[R]):
         self.progress.account()
         return results
 
-    @contextmanager
-    def _going_on(self, grace: float) -> Iterator[None]:
+    @asynccontextmanager
+    async def _going_on(self, grace: float) -> AsyncIterator[None]:
         """Ctrl-C: the first one waits up to `grace` seconds for calls in flight, a second one leaves
         at once. What finishes within the grace is kept in the folder; nothing more is returned.
         """
@@ -303,7 +303,7 @@ class Run(Generic[R]):
                 self._exhausted = True
                 with self._room:
                     self._room.notify_all()
-                self._lane.cancel(grace if control.stopped == INTERRUPTED else 0.0)
+                await self._lane.cancel(grace if control.stopped == INTERRUPTED else 0.0)
                 raise
             finally:
                 library_loop.no_longer_waiting(self._work)
@@ -491,7 +491,7 @@ class Batch(Generic[R]):
             for index, item in enumerate(self._items):
                 missing = None
                 if control.why_stopped is None:
-                    result, missing = context.run(inline, item, index)
+                    result, missing = context.copy().run(inline, item, index)
                 else:
                     note_stop(mark)
                 if mark.call_stopped and control.why_stopped is not None:
@@ -508,6 +508,7 @@ class Batch(Generic[R]):
     async def all(self) -> list[R]:
         """All results, in order."""
         with self._begun() as options:
+            # in order, one slow sample would keep those that come LIST_WINDOW after it from being fed
             async with aclosing(self._results(options, {"ordered": False})) as going:
                 found = {index: result async for index, result in going}
             results = [found[index] for index in range(len(found))]

@@ -15,6 +15,7 @@ from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.loop import RunStopped as RunStopped
 from rm_gallery.core.model.budget import Budget, Reservation, Usage
@@ -36,7 +37,7 @@ _INHERITED = (
     "budget", "use_cache", "repeat", "retry", "max_outage", "rate_share", "offline", "replies",
     "trace", "batch",
 )  # fmt: skip
-"""What a run that does not say it takes from the one around it."""
+"""What a run that does not say it takes from the one around it; `fail_fast` it always takes."""
 
 
 @dataclass
@@ -44,8 +45,8 @@ class RunControl:
     """Counters and the stop switch of one run; shared by all its workers, threads included.
 
     `stop(reason)` ends the run: samples not begun become failed("stopped"), those in flight finish.
-    With `halt` attempts in flight finish, and no further one is made. A run that is started inside
-    another one counts there as well and stops with it.
+    With `halt` attempts in flight finish, and no further one is made or waited for. A run that is
+    started inside another one counts there as well and stops with it.
     """
 
     max_workers: int = 0
@@ -62,7 +63,9 @@ class RunControl:
     repeat: int = 0
     usage: Usage = field(default_factory=Usage)
     calls: int = 0
-    """Every request that reached somebody, refused ones included."""
+    """Every request that reached somebody, refused ones included; those that learn which form an
+    endpoint takes count as one.
+    """
     cached: int = 0
     skipped_by_gate: int = 0
     """Judgements that a gate or cascade found not to be needed."""
@@ -112,12 +115,17 @@ class RunControl:
     parent: RunControl | None = None
     """The run this one was started in."""
     calls_out: set[Any] = field(default_factory=set, repr=False)
-    """The calls that are waited for, each with `endpoint` and `cut()`: one set shared by a run and all
-    runs inside it; for the library's event loop alone.
+    """The calls that are waited for, each with `endpoint`, `sent` and `cut()`: one set shared by a run
+    and all runs inside it; for the library's event loop alone.
     """
     first_asked: dict[str, float] = field(default_factory=dict, repr=False)
     """By endpoint, when the run asked first: silence of a run that is bounded counts from then."""
-    _held: dict[str, Callable[[], None]] = field(default_factory=dict, repr=False)
+    _taken: dict[str, tuple[Any, Any]] = field(default_factory=dict, repr=False)
+    """By name, what it has taken from the run around it, and what it had itself: begun again by
+    itself, it has that once more.
+    """
+    _held: dict[str, Callable[[], None]] | None = field(default_factory=dict, repr=False)
+    """By name, what gives back what the run holds; None once it has ended."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def begin(
@@ -127,15 +135,21 @@ class RunControl:
         not given.
         """
         outer = current_run.get()
+        for name, (taken, own) in self._taken.items():
+            if getattr(self, name) is taken:
+                setattr(self, name, own)
+        self._taken = {}
         fresh = RunControl(max_workers, budget, use_cache=cache, repeat=repeat)
         for name in _BEGUN_ANEW:
             setattr(self, name, getattr(fresh, name))
+        self._held = self._held or {}
         if outer is not None and outer is not self:
-            self.parent, self.fail_fast, self.calls_out = outer, outer.fail_fast, outer.calls_out
+            self.parent, self.calls_out = outer, outer.calls_out
             self.first_asked = outer.first_asked
-            for name in _INHERITED:
-                if getattr(self, name) == getattr(RunControl, name):
-                    setattr(self, name, getattr(outer, name))
+            unsaid = [n for n in _INHERITED if getattr(self, n) == getattr(RunControl, n)]
+            for name in ("fail_fast", *unsaid):
+                self._taken[name] = getattr(outer, name), getattr(self, name)
+                setattr(self, name, getattr(outer, name))
         elif self.fail_fast is not None:
             self.fail_fast = FailFast(self.fail_fast.limit)
 
@@ -161,6 +175,15 @@ class RunControl:
                 self.stopped, self.stopped_by = reason, by
         if halt and self.parent is not None:  # what cannot go on here cannot go on around it
             self.parent.stop(reason, halt=True, by=by)
+        elif halt and self.calls_out:
+            with suppress(RuntimeError):  # the interpreter exits
+                library_loop.get_loop().call_soon_threadsafe(self._cut_unsent)
+
+    def _cut_unsent(self) -> None:
+        """End the calls that wait for a turn, of a rate or a pause, which none of them would use."""
+        for call in list(self.calls_out):
+            if call.sent is None:
+                call.cut()
 
     def stop_spending(self, budget: Any, reason: str) -> None:
         """Stop this run and those around it that spend this budget."""
@@ -232,15 +255,18 @@ class RunControl:
 
     def hold(self, name: str, take: Callable[[], Callable[[], None]]) -> None:
         """Take something once for the whole run; what `take` returns gives it back when the run
-        ends.
+        ends. A call of a thread that was left behind comes after that, and takes nothing.
         """
-        if name not in self._held:
-            self._held[name] = take()
+        with self._lock:
+            if self._held is not None and name not in self._held:
+                self._held[name] = take()
 
     def end(self) -> None:
         """Give back what the run held."""
-        while self._held:
-            self._held.popitem()[1]()
+        with self._lock:
+            held, self._held = self._held or {}, None
+        for give_back in held.values():
+            give_back()
 
     def count(self, counter: CounterName, more: int = 1, usage: Usage | None = None) -> None:
         """Add to a counter of this run and of those around it."""

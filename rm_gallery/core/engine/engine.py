@@ -19,8 +19,9 @@ import math
 import sys
 import threading
 import time
+import types
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -55,8 +56,8 @@ LATE_SECONDS = 0.005
 """A call that ends by itself at its deadline says more about it than we do: it gets this long to.
 
 Its HTTP timeout is cut to the deadline (`Call`), and between attempts `persist` raises
-DeadlineExceeded. The lane's clock gives up what is later by these seconds; `LoopLane._cut` is the last
-resort.
+DeadlineExceeded. What is later by these seconds `WorkerLane._look` cuts, and gives up
+ABANDON_SECONDS later.
 """
 ABANDON_SECONDS = 0.3
 """How long code that was cancelled may take to end before its sample is given up and its task left.
@@ -174,7 +175,7 @@ class Unit:
         self.work = work
         self.index = index
         self.context = context
-        """Where its jobs run, if not in the context the lane was made in."""
+        """What its jobs find set, if not what was set where the lane was made."""
         self.deadline: Deadline | None = None
         """When this unit runs out of time, set when its first job starts."""
         self.lost: list[BaseException] = []
@@ -372,17 +373,19 @@ class Lane:
         else:
             self._loop.call_soon_threadsafe(self._add_units, units)
 
-    def cancel(self, grace: float) -> None:
+    async def cancel(self, grace: float) -> None:
         """Drop waiting jobs and leave or cut those in flight after `grace` seconds."""
         if not self.is_alive:
             return
         future = library_loop.submit(self._drain(grace))
         if library_loop.on_loop():  # a forgotten stream may be collected on any thread
             return
-        try:
-            future.result(grace + ABANDON_SECONDS + 1.0)
-        except (TimeoutError, concurrent.futures.TimeoutError):  # two classes before Python 3.11
-            future.cancel()
+        longest = grace + ABANDON_SECONDS + 1.0
+        if library_loop.is_driven():
+            concurrent.futures.wait([future], longest)
+        else:
+            await asyncio.wait([asyncio.wrap_future(future)], timeout=longest)
+        future.cancel()  # where it is not over
 
     def abandon(self) -> None:
         """Drop waiting jobs and, without waiting for it, cut coroutines and leave threads; from any
@@ -407,19 +410,19 @@ class Lane:
             self._open_units += len(units)
             self._pending.extend([unit for unit in units if unit.remaining])
         for unit in known:
-            self._complete(unit)
+            self._go_on(unit)
         if self._pending:
             self._start_workers()
 
-    def _record(self, unit: Unit, i: int, outcome: Score[Any]) -> None:
+    def _note_outcome(self, unit: Unit, i: int, outcome: Score[Any]) -> None:
         unit.outcomes[i] = outcome
         with self._lock:
             unit.remaining -= 1
             is_last = unit.remaining == 0
         if is_last:
-            self._complete(unit)
+            self._go_on(unit)
 
-    def _complete(self, unit: Unit) -> None:
+    def _go_on(self, unit: Unit) -> None:
         came: Results = []
         try:
             came.append((unit.index, unit.go_on()))
@@ -537,14 +540,18 @@ class WorkerLane(Lane):
         self._outer = stop_mark.get()
         """Of the job around the run, which hears what its jobs' marks do."""
         self._context = contextvars.copy_context()
-        """Where its jobs run, whoever has a worker started."""
+        """What its jobs find set, whoever has a worker started."""
 
     def _start(self, worker: Worker) -> None:
         raise NotImplementedError
 
+    def _own_context(self, unit: Unit) -> contextvars.Context:
+        """The context of one job: what it sets (a tenant, a trace) no other sample finds."""
+        return (self._context if unit.context is None else unit.context).copy()
+
     def _cut(self, worker: Worker, left: float) -> float:
-        """End a job whose time is over, that long ago, where that can be; seconds until it is given
-        up.
+        """End a job where that can be; seconds until it is given up. `left`, of its time, is 0 or
+        below: so long it is over.
         """
         now, task = time.monotonic(), worker.task
         if task is None:
@@ -636,7 +643,7 @@ class WorkerLane(Lane):
             if not self._leave(worker):
                 return
             begun = unit.outcome_given_calls(begun, outcome)
-        self._record(unit, i, begun)
+        self._note_outcome(unit, i, begun)
 
     async def _outcome(self, worker: Worker, unit: Unit, i: int) -> Score[Any]:
         """What a job comes to, whatever its code does."""
@@ -700,7 +707,7 @@ class WorkerLane(Lane):
 
     def _give_up(self, late: list[tuple[Unit, int]]) -> None:
         for unit, i in late:
-            self._record(unit, i, unit.work.late(unit.deadline, self.left_behind))
+            self._note_outcome(unit, i, unit.work.late(unit.deadline, self.left_behind))
 
     left_behind: ClassVar[str]
     """What becomes of a worker whose job is given up."""
@@ -771,7 +778,7 @@ class LoopLane(WorkerLane):
         try:
             while (job := self._next(worker)) is not None:
                 work = job[0].work
-                await self._do(worker, *job)
+                await _run_in(self._own_context(job[0]), self._do(worker, *job))
         except asyncio.CancelledError:
             if work is not None and not self.is_alive:
                 library_loop.cut_off(work.end)
@@ -810,8 +817,11 @@ class ThreadLane(WorkerLane):
         """Queue units, all of one work; returns at once."""
         self._add_units(units)
 
-    def cancel(self, grace: float) -> None:
+    async def cancel(self, grace: float) -> None:
         """Drop waiting jobs and leave those in flight after `grace` seconds."""
+        self._drop(grace)
+
+    def _drop(self, grace: float) -> None:
         with self._lock:
             self._pending.clear()
         end = time.monotonic() + grace
@@ -825,7 +835,7 @@ class ThreadLane(WorkerLane):
 
     def abandon(self) -> None:
         """Drop waiting jobs and leave those in flight, without waiting for it; from any thread."""
-        self.cancel(0.0)
+        self._drop(0.0)
 
     def look(self, late: float = 0.0) -> None:
         """Look who is late now, which was due so many seconds ago; from any thread."""
@@ -862,7 +872,7 @@ class ThreadLane(WorkerLane):
 
     def _start(self, worker: Worker) -> None:
         try:
-            library_loop.start_thread(partial(self._context.copy().run, self._serve, worker))
+            library_loop.start_thread(partial(self._serve, worker))
         except RuntimeError:  # there are no more; those there are do the rest
             self._workers.discard(worker)
             if not self._workers:
@@ -871,11 +881,7 @@ class ThreadLane(WorkerLane):
     def _serve(self, worker: Worker) -> None:
         """What a thread does: one job after another, as long as it is wanted."""
         while (job := self._next(worker)) is not None:
-            going, context = self._do(worker, *job), job[0].context
-            if context is None:
-                library_loop.drive(going)
-            else:
-                context.copy().run(library_loop.drive, going)
+            self._own_context(job[0]).run(library_loop.drive, self._do(worker, *job))
         if self._finished:  # nothing comes that would bring it along
             self._flush()
 
@@ -893,6 +899,24 @@ class ThreadLane(WorkerLane):
 
 async def _result_of(value: Any) -> Any:
     return await value
+
+
+@types.coroutine
+def _run_in(
+    context: contextvars.Context, job: Coroutine[Any, Any, None]
+) -> Generator[Any, Any, None]:
+    """Await a job in a context; a task for each would take longer than most rules."""
+    step: Callable[[Any], Any] = job.send
+    given: Any = None
+    while True:
+        try:
+            waits_for = context.run(step, given)
+        except StopIteration:
+            return
+        try:
+            step, given = job.send, (yield waits_for)
+        except BaseException as error:  # noqa: BLE001 - that a wait was cancelled is told to the job
+            step, given = job.throw, error
 
 
 plain_types: set[type] = set()

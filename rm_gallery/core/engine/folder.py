@@ -45,7 +45,7 @@ from rm_gallery.core.engine.context import (
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.budget import Budget, Ledger
 from rm_gallery.core.model.storage import FILE_NAME, KeptReplies
-from rm_gallery.core.score import NOT_BEGUN, STATUSES
+from rm_gallery.core.score import STATUSES, counted_as
 from rm_gallery.core.utils.errors import ConfigError, DataError, logger
 from rm_gallery.core.utils.file import (
     AppendedFile,
@@ -390,7 +390,7 @@ class _Owed:
     """Its number among equal samples of the run."""
     asked: Questions = field(default_factory=Questions)
     kept: str = ""
-    """The status of one that is kept without a score, which may be known better before the run is
+    """What one counts as that is kept without a score, which may be known better before the run is
     over.
     """
 
@@ -524,13 +524,13 @@ class RunFolder(RunStore):
         self.questions_of(data).hashes.update(hashes)
 
     def append(self, data: Any) -> None:
-        """Keep a finished sample that was owed, at once, before its plan returns. Its status comes of
-        those of what is missing in it; what the run did not get to leaves no record.
+        """Keep a finished sample that was owed, at once, before its plan returns; what the run did not
+        get to leaves no record.
         """
         owed = self._owed.pop(id(data))
         entry, missing = self.form.record_of(data)
-        statuses, codes = {status for status, _ in missing}, {code for _, code in missing}
-        status = "failed" if "failed" in statuses else "unscored" if missing else "scored"
+        counted = counted_as(missing)
+        status = "failed" if counted == "stopped" else counted  # of a row of which a part is kept
         if entry:
             more = {
                 "asked": sorted(owed.asked.hashes),
@@ -540,8 +540,8 @@ class RunFolder(RunStore):
             more = {name: value for name, value in more.items() if value}
             self.write({"id": data.sample_id, "key": owed.key, "status": status, **entry, **more})
             if status != "scored":
-                owed.kept, self._owed[id(data)] = status, owed
-        self.count(status if codes.isdisjoint(NOT_BEGUN) else "stopped")
+                owed.kept, self._owed[id(data)] = counted, owed
+        self.count(counted)
 
     def reopen(self, data: Any) -> bool:
         """Have a sample that this run has kept without a score be kept once more, by what is known of

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.score import NOT_BEGUN, Score, deciding
+from rm_gallery.core.score import Score, counted_as, deciding
 from rm_gallery.core.utils.errors import logger
 
 LINE_SECONDS = 10.0
@@ -44,18 +44,19 @@ class Progress:
         self._messages: dict[str, str] = {}
 
     def count(self, outcomes: Sequence[Score[Any]], more: int = 1) -> None:
-        """Count what has no score among the jobs of a sample's round, by the outcome that decides; -1
-        takes back what was counted.
+        """Count what has no score among the jobs of a sample's round (`counted_as`); -1 takes back
+        what was counted.
         """
         missing = [part for outcome in outcomes for part in _outcomes_in(outcome) if not part.ok]
         if not missing:
             return
-        worst = deciding(missing)
-        if worst.status == "unscored":
+        counted = counted_as((part.status, part.code) for part in missing)
+        if counted == "unscored":
             self.unscored += more
-        elif worst.code in NOT_BEGUN:
+        elif counted == "stopped":
             self.stopped += more
         else:
+            worst = deciding(missing)
             self.failed += more
             self._causes[worst.code] += more
             self._messages.setdefault(worst.code, worst.reason)

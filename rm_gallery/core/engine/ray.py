@@ -384,7 +384,7 @@ class RayLane(Lane):
         unit.outcomes = outcomes if isinstance(outcomes, list) else [outcomes] * len(unit.jobs)
         unit.remaining = 0
         self._deaths.pop(unit.index, None)
-        self._complete(unit)
+        self._go_on(unit)
 
     def _end(self, work: Work, error: BaseException) -> None:
         super()._end(work, error)

@@ -346,6 +346,7 @@ class Call(Visit):
         run.calls_out.add(self)
         try:
             try:
+                run.check_halted()
                 raw, reply = await persist(
                     self._attempt,
                     run.retry or _policy(llm.max_attempts),
@@ -538,6 +539,7 @@ class Call(Visit):
             run.check_halted()
             if run.limited:
                 await claims.reserve()
+            self.note_sent()
             raw = await batches.batches_of(run, *batch).ask(llm, sent)
             reply = self.llm.read(raw, self.payload)
             used = self.llm.usage(reply, self.expected)
@@ -551,6 +553,7 @@ class Call(Visit):
                 error.kind = "transient"  # sent so it may be taken
             raise
         finally:
+            self.note_over()
             self._settle(claims, used)
         return raw, reply
 
@@ -564,6 +567,7 @@ class Call(Visit):
         logger.trace(
             "attempt {} failed ({}), next in {:.2f} s: {}", made, cause.kind, seconds, cause
         )
+        self.run.check_halted()
         self.run.count("retries")
 
     def _count_for_fail_fast(self, error: BaseException | None) -> None:

@@ -76,9 +76,10 @@ class Visit:
     """What stands in line at an endpoint, attempt after attempt, with the clocks of the samples that
     wait for it.
 
-    They stand still while it waits for our own limits, and from when it was sent while the endpoint
-    is down: an outage is nobody's deadline. They go on while the server asks for patience, which a
-    deadline bounds; whoever is cut then names the endpoint.
+    They stand still while it waits for our own limits (a budget, a rate, a slot of an endpoint that is
+    open), and from when it was sent while the endpoint is down: an outage is nobody's deadline. They
+    go on while it waits for a slot and the server asks for patience, which a deadline bounds; whoever
+    is cut then names the endpoint.
     """
 
     def __init__(
@@ -86,30 +87,30 @@ class Visit:
         endpoint: Endpoint,
         clocks: Iterable[Deadline] = (),
         *,
-        began: float | None = None,
         patience: float = MAX_OUTAGE,
     ) -> None:
         self.endpoint, self.clocks, self.patience = endpoint, clocks, patience
-        self.began = endpoint.now() if began is None else began
+        self.began = endpoint.now()
         """When its call was first asked for."""
         self.outage_counts = False
         """Whether an outage is of its samples' time, and no clock stands still for it."""
         self.sent: float | None = None
         """When the current attempt was sent; None between attempts."""
-        self.waits = False
+        self.waits: Literal["", "slot", "own"] = ""
+        """For a slot, for another limit of our own, or for none of them."""
         self._stopped: set[Deadline] = set()
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
+    def waiting(self, waits: Literal["slot", "own"] = "own") -> Iterator[None]:
         """Inside the block it waits for its turn."""
-        self.waits = True
+        self.waits = waits
         self.set_clocks()
         try:
             yield
             for clock in self.clocks:  # where it is cut instead, whoever cuts asks by whom
                 clock.by = "caller"
         finally:
-            self.waits = False
+            self.waits = ""
             self.set_clocks()
 
     def set_clocks(self) -> None:
@@ -117,7 +118,8 @@ class Visit:
         state = self.endpoint.state
         outage = state == "down" and not self.outage_counts
         if self.waits:
-            still, since = outage or state == "open", self.endpoint.now()
+            still = outage or state == "open" or self.waits == "own"
+            since = self.endpoint.now()
             for clock in self.clocks:
                 clock.by = "caller" if still else "endpoint"
         else:
@@ -346,7 +348,7 @@ class Endpoint:
             and self._probe_at <= now + LAST_PROBE
         ):
             self._probe_at = now  # nobody is looking, and this one has not failed yet
-        with visit.waiting():
+        with visit.waiting("slot"):
             try:
                 await self._queue.wait(line, visit, self._give_back)
             except BaseException:
