@@ -95,8 +95,8 @@ class BasePairWiseReward(BaseReward):
 
     `_evaluate` sees a sample with two outputs and returns two numbers; the larger one wins. A judge
     is asked in both orders by default, and a pair it decides differently in the two is a draw;
-    `extra_data` holds the share of such pairs as `flip_rate`, which is 0.0 also where one order
-    alone was asked for (`both_orders=False`) and none could be seen to flip.
+    `extra_data` holds the share of such pairs as `flip_rate`, and none where one order alone was
+    asked for (`both_orders=False`).
 
     A pair counts that was judged in all its orders. Where some were not, outputs are scored by the
     others: those of which at least half were judged. The output whose comparisons fail is left out,
