@@ -18,7 +18,6 @@ from collections.abc import (
 )
 from contextvars import ContextVar, copy_context
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
@@ -31,7 +30,7 @@ from rm_gallery.core.reward.judges import asks_a_model, lacking, resolved_judge
 from rm_gallery.core.reward.kinds import EACH_ALONE, EACH_IN_PAIRS, EACH_TOGETHER, Kind
 from rm_gallery.core.reward.outputs import METRICS, PARTS, inside, said_of
 from rm_gallery.core.reward.resolve import as_part
-from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.reward import KIND, BaseReward
 from rm_gallery.core.reward.run import scores_of_one
 from rm_gallery.core.score import (
     NOT_BEGUN,
@@ -91,24 +90,15 @@ class Composition(PerOutputReward):
         """Whether one of the parts compares answers."""
         return self.kind.compares
 
-    @cached_property
+    @property
     def kind(self) -> Kind:  # type: ignore[override]  # it follows from the parts
         """`listwise` where a part compares, tried in pairs where a part compares pairs."""
-        sizes = {part.kind.trial_size for part in self.parts().values()}
-        if sizes <= {1}:
-            return EACH_ALONE
-        return EACH_IN_PAIRS if 2 in sizes else EACH_TOGETHER
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set a field; the kind follows from the parts there are then."""
-        self.__dict__.pop("kind", None)
-        super().__setattr__(name, value)
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Any:
-        """A copy with some fields changed, of the kind of its own parts."""
-        copied = super().model_copy(update=update, deep=deep)
-        copied.__dict__.pop("kind", None)
-        return copied
+        kind: Kind | None = self.__dict__.get(KIND)
+        if kind is None:
+            sizes = {part.kind.trial_size for part in self.parts().values()}
+            kind = EACH_ALONE if sizes <= {1} else EACH_IN_PAIRS if 2 in sizes else EACH_TOGETHER
+            self.__dict__[KIND] = kind
+        return kind
 
     @property
     def made_of_parts(self) -> bool:

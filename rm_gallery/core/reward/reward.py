@@ -55,7 +55,8 @@ if TYPE_CHECKING:
 
 UNRELATED = ("max_workers", "deadline")
 """Settings that decide how a run goes and not what comes out."""
-_HASH = "(settings hash)"
+_HASH, KIND = "(settings hash)", "(kind)"
+"""What a reward works out once of its settings; with another setting it is another one."""
 
 
 class BaseReward(Configured, metaclass=RewardMeta):
@@ -202,13 +203,13 @@ class BaseReward(Configured, metaclass=RewardMeta):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set a field; the reward is another one afterwards."""
-        self.__dict__.pop(_HASH, None)
+        _forget(self)
         super().__setattr__(name, value)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Any:
         """A copy with some fields changed."""
         copied = super().model_copy(update=update, deep=deep)
-        copied.__dict__.pop(_HASH, None)
+        _forget(copied)
         return copied
 
     range_declared: ClassVar[bool] = True
@@ -644,6 +645,11 @@ class BaseReward(Configured, metaclass=RewardMeta):
         sign = -1.0 if self.higher_is_better else 1.0
         ranked.sort(key=lambda output: sign * (self.score_of_output(output) or 0.0))
         return copy_with(result, output=ranked[:n])
+
+
+def _forget(reward: BaseReward) -> None:
+    for worked_out in (_HASH, KIND):
+        reward.__dict__.pop(worked_out, None)
 
 
 def _check_count(n: int) -> None:
