@@ -29,6 +29,7 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.resolve import asks_for_judge
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import Example
+from rm_gallery.core.score import Bounds
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.plugins import entries
@@ -102,9 +103,15 @@ class Entry(NamedTuple):
         return "sandbox" if self.reward.needs & {"tests", "sandbox"} else "free"
 
     @property
+    def _range(self) -> Bounds:
+        """The range of its class; open where it follows from what an instance is made of."""
+        known = self.reward.score_range
+        return (None, None) if isinstance(known, property) else known
+
+    @property
     def bounds(self) -> str:
         """The range of scores, such as [0, 1]."""
-        low, high = self.reward.score_range
+        low, high = self._range
         low, high = -math.inf if low is None else low, math.inf if high is None else high
         return f"[{low:g}, {high:g}]"
 
@@ -126,8 +133,8 @@ class Entry(NamedTuple):
             "kind": self.reward.kind,
             "needs": sorted(self.reward.needs),
             "cost": self.cost,
-            "score_range": list(self.reward.score_range),
-            "higher_is_better": self.reward.higher_is_better,
+            "score_range": list(self._range),
+            "higher_is_better": bool(self.reward.higher_is_better),
             "class": f"{self.named.__module__}.{self.named.__qualname__}",
             "summary": self.summary,
         }

@@ -9,6 +9,7 @@ import json
 import math
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -21,10 +22,12 @@ from rm_gallery import (
     BaseStepWiseReward,
     Budget,
     ConfigError,
+    DataError,
     DataSample,
     FakeLLM,
     FunctionGrader,
     Gate,
+    GraderConfig,
     GraderError,
     GraderRank,
     GraderRegistry,
@@ -535,3 +538,84 @@ def test_graders_are_listed() -> None:
     assert said == {"task": "graders/common", "score_range": [1.0, 5.0], "needs": ["llm"]}
     assert command("list", "--graders", "--task", "rag").out.count("context_") >= 2
     assert "agent (" in command("list").out
+
+
+# -- named fields at the doors of every reward ----------------------------------------------------
+
+
+RULE, JUDGED = "math_verify_reward", "base_helpfulness_pointwise"
+
+
+def test_the_reference_that_is_named_is_the_one_whatever_else_the_row_holds() -> None:
+    """A column `reference` stood before the mapped one, and right answers got 0."""
+    row = {"response": "42", "gold": "42", "reference": "7"}
+    mapper = {"reference_response": "gold"}
+    reward = RewardRegistry.create(RULE)
+    runner = GradingRunner({"g": GraderConfig(reward, mapper=mapper)}, show_progress=False)
+    found = [
+        *runner.run([row])["g"],
+        *reward.evaluate_batch([row], mapper=mapper, progress=False),
+        reward.evaluate(row, mapper=mapper),
+        reward.evaluate(row, reference_response="42"),
+    ]
+    assert [each.score for each in found] == [1.0] * 4
+    assert reward.evaluate(response="42", reference="42").score == 1.0
+
+
+@pytest.mark.parametrize(
+    "given", [[{"role": "assistant", "content": "42"}], {"content": "42"}, ["42"], b"42", ("42",)]
+)
+def test_what_is_no_text_is_no_response(given: Any) -> None:
+    """Python's repr of it was scored."""
+    found = RewardRegistry.create(RULE).evaluate(response=given, reference_response="42")
+    assert (found.kind, found.cause) == ("error", "data")
+    assert "response: a text is needed" in found.reason and "messages=" in found.reason
+    parts = [{"type": "text", "text": "42"}]
+    for fine in (42, "42", parts):
+        assert RewardRegistry.create(RULE).evaluate(response=fine, reference_response="42").score
+
+
+@pytest.mark.parametrize("name", [RULE, JUDGED, "grader:relevance"])
+def test_a_mapper_is_checked_at_every_door(name: str) -> None:
+    settings = {} if name == RULE else {"llm": FakeLLM(reply="<score>4</score>")}
+    reward = RewardRegistry.create(name, **settings)
+    rows = [{"text": "42", "query": "q", "gold": "42"}]
+    for door in (
+        partial(reward.evaluate_batch, rows, progress=False),
+        partial(reward.evaluate, rows[0]),
+        lambda mapper: GraderConfig(reward, mapper=mapper),
+    ):
+        with pytest.raises(ConfigError, match="mapper is 'text'; give"):
+            door(mapper="text")
+        if name != RULE:  # to which every field is one
+            with pytest.raises(ConfigError, match="no field of .* 'respons'. Did you mean"):
+                door(mapper={"respons": "text"})
+
+    def wrong(row: dict[str, Any]) -> dict[str, Any]:
+        return {"response": row["nope"]}
+
+    [found] = reward.evaluate_batch(rows, mapper=wrong, progress=False)
+    assert (found.kind, found.error_type) == ("error", "missing_field")
+    assert "the mapper raised KeyError: 'nope'" in found.reason
+
+
+def test_nothing_that_is_given_by_mistake_is_taken_for_a_row() -> None:
+    reward = RewardRegistry.create(RULE)
+    wrong: list[tuple[Callable[[], Any], str]] = [
+        (lambda: reward.evaluate(None), "is a NoneType"),
+        (lambda: reward.evaluate(), "is a NoneType"),
+        (lambda: reward.evaluate(deadline=3), "is a NoneType"),
+        (lambda: reward.evaluate("x"), "is a str"),
+        (lambda: reward.evaluate({"inputs": []}), "field 'inputs'"),
+        (lambda: reward.evaluate_batch([None]), "is a NoneType"),
+        (
+            lambda: reward.evaluate_batch(iter([{"response": "x"}]), progress=False),
+            "list of rows of named fields",
+        ),
+    ]
+    for call, match in wrong:
+        with pytest.raises(DataError, match=match):
+            call()
+    relevance = GraderRegistry.create("relevance", model=JUDGE)
+    with pytest.raises(ConfigError, match=r"'answer'\. Known: query, response, context"):
+        relevance.evaluate(answer="x")

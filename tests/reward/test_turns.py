@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -13,10 +13,13 @@ from rm_gallery import (
     DataOutput,
     Step,
     TurnRewards,
+    Unscored,
+    rule,
 )
 from rm_gallery.core.data.conversation import messages_of, sample_of_completion
 from rm_gallery.core.reward.base import BaseTrajectoryRubricReward
 from rm_gallery.core.reward.turn_rewards import turn_rewards_of
+from rm_gallery.core.reward.turns import Credit
 from tests.reward.rewards import Listening, scored
 from tests.reward.turns import TURNS, Words, trajectory
 
@@ -163,3 +166,33 @@ def test_without_an_outcome_no_turn_has_a_reward() -> None:
     assert turn_rewards_of(reward, done.output[0]) == [None, None, None]
     [issue] = done.output[0].answer.reward.issues
     assert issue.reason == "no_reference" and issue.message.startswith("outcome: ")
+
+
+@pytest.mark.parametrize("credit", get_args(Credit))
+def test_where_no_step_has_anything_to_judge_the_outcome_is_paid_as_without_steps(
+    credit: Credit,
+) -> None:
+    """An answer without a tool call cost its group a step, or a trainer its run."""
+
+    @rule("found_something", mode="stepwise")
+    def found_something(results: list[str]) -> float:
+        if not results:
+            raise Unscored("no tool was asked", reason="no_tool")
+        return 1.0
+
+    @rule("loses_all", mode="stepwise")
+    def loses_all(results: list[str]) -> float:
+        raise OSError("no network")
+
+    turns = [{"role": "assistant", "content": "It is 4."}] * 2
+    sample = sample_of_completion("2 + 2?", turns, ground_truth="4")
+    for steps in (found_something, loses_all):
+        both: Any = {"missing": "skip", "credit": credit}
+        made = TurnRewards(steps=steps, outcome="math_verify_reward", **both)
+        [score] = made.score_batch([sample])[0]
+        if steps is loses_all:
+            assert (score.value, score.status) == (None, "failed")
+        else:
+            alone = TurnRewards(outcome="math_verify_reward", credit=credit)
+            [wanted] = alone.score_batch([sample])[0]
+            assert score.value == wanted.value and score.extra["turns"] == wanted.extra["turns"]

@@ -11,9 +11,9 @@ from rm_gallery.core.data.schema import DataSample, is_absent, without_nan
 from rm_gallery.core.reward.judge import UNSEEN
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.view import unseen_in
-from rm_gallery.core.utils.errors import Cause, DataError, RMGalleryError, Unscored
+from rm_gallery.core.utils.errors import Cause, ConfigError, DataError, RMGalleryError, Unscored
 from rm_gallery.core.utils.identity import digest
-from rm_gallery.core.utils.models import build
+from rm_gallery.core.utils.models import build, check_known
 
 Mapper = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]] | None
 """What puts a row's columns under the names a grader asks for; see `mapped`."""
@@ -142,7 +142,12 @@ def mapped(row: Mapping[str, Any], mapper: Mapper) -> Mapping[str, Any]:
     if mapper is None:
         return row
     if callable(mapper):
-        made = mapper(row)
+        try:
+            made = mapper(row)
+        except (RMGalleryError, KeyboardInterrupt):
+            raise
+        except Exception as error:
+            raise MissingField(f"the mapper raised {type(error).__name__}: {error}") from error
         if not isinstance(made, Mapping):
             raise MissingField(
                 f"the mapper returned {type(made).__name__}; it returns a dict of fields"
@@ -155,6 +160,17 @@ def mapped(row: Mapping[str, Any], mapper: Mapper) -> Mapping[str, Any]:
         except MissingField as error:
             raise MissingField(f"mapper '{name}': {error}") from error
     return {**row, **over}
+
+
+def checked_mapper(grader: BaseReward, mapper: Mapper) -> Mapper:
+    """The mapper; ConfigError where it is none, or names a field the grader does not take."""
+    if mapper is not None and not (isinstance(mapper, Mapping) or callable(mapper)):
+        raise ConfigError(
+            f"{grader.name}: mapper is {mapper!r:.60}; give {{field: path}}, or a function of the row."
+        )
+    if isinstance(mapper, Mapping) and "*" not in (inputs := grader.inputs):
+        check_known(f"field of {grader.name}", mapper, inputs, "mapper: ")
+    return mapper
 
 
 def bound(grader: BaseReward, row: Mapping[str, Any], mapper: Mapper = None) -> dict[str, Any]:

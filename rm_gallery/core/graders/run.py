@@ -29,7 +29,7 @@ from rm_gallery.core.graders.results import (
     as_result,
     score_of,
 )
-from rm_gallery.core.graders.rows import Mapper, TableRow, bound, row_of
+from rm_gallery.core.graders.rows import Mapper, TableRow, bound, checked_mapper, row_of
 from rm_gallery.core.reward.blame import REMEMBERED
 from rm_gallery.core.reward.founding import settled, write_score
 from rm_gallery.core.reward.job import Job
@@ -299,17 +299,22 @@ async def grade_one(
         library_loop.refuse_blocking(f"{type(grader).__name__}.evaluate", "aevaluate")
     if row is not None and not isinstance(row, Mapping):
         raise DataError(f"a row is a dict of named fields, found {type(row).__name__}.")
-    plan, inputs = GraderPlan(grader), grader.inputs
+    inputs = grader.inputs
     fields, chosen = dict(row or {}), dict[str, Any]()
+    mapper = None if "mapper" in inputs else keywords.get("mapper")
+    plan = GraderPlan(grader, checked_mapper(grader, mapper))
     for name, value in keywords.items():
+        if value is mapper is not None:
+            continue
         more = name not in inputs and (name in OPTIONS or "*" not in inputs)
         (chosen if more else fields)[name] = value
     for name in chosen.keys() - OPTIONS:
         grader.check()  # what is wrong with the grader itself comes first
         hint = "What a row has beside goes into its dict: evaluate({…})."
-        raise ConfigError(unknown_name("field or option", name, OPTIONS.union(inputs), hint))
+        known = [*inputs, *sorted(OPTIONS - inputs.keys())]
+        raise ConfigError(unknown_name("field or option", name, known, hint))
     if options is not None or chosen:
-        return (await grade_all(grader, None, [fields], options, chosen))[0]
+        return (await grade_all(grader, mapper, [fields], options, chosen))[0]
     given = row_of(fields)
     [score] = await scores_of_one(row_reward({grader.name: plan}), given, {})
     return result_of(plan, _settled(grader, score), given)
@@ -323,7 +328,7 @@ async def grade_all(
     keywords: Mapping[str, Any],
 ) -> list[GraderResult]:
     """Grade many rows; the results in their order."""
-    plans = {grader.name: GraderPlan(grader, mapper)}
+    plans = {grader.name: GraderPlan(grader, checked_mapper(grader, mapper))}
     own = RunOptions(max_workers=grader.max_workers)
     chosen = chosen_options(options, own, keywords, None)[0]
     graded_rows = await grader_batch(plans, rows, chosen).all()

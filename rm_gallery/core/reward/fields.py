@@ -64,11 +64,11 @@ def sample_of_fields(fields: Mapping[str, Any], compares: bool) -> DataSample:
     others = {
         name: value for name, value in fields.items() if name not in _READ and value is not None
     }
-    own = fields.get("label")
+    own, label = fields.get("label"), dict(others)
+    if fields.get("reference_response") is not None:  # whatever columns there are beside
+        label["reference"] = fields["reference_response"]
     # a table's column `label` of 0 and 1 holds verdicts of people, and is no part of an answer
-    label = {**others, **(own if isinstance(own, Mapping) else {})}
-    if fields.get("reference_response") is not None:
-        label.setdefault("reference", fields["reference_response"])
+    label |= own if isinstance(own, Mapping) else {}
     about = fields.get("metadata")
     if about is not None and not isinstance(about, Mapping):  # a column of that name like any other
         others["metadata"], about = about, None
@@ -79,13 +79,27 @@ def sample_of_fields(fields: Mapping[str, Any], compares: bool) -> DataSample:
         input=messages,
         output=[
             DataOutput(
-                answer=Step(role="assistant", content=str(text), label=dict(label) or None),
+                answer=Step(role="assistant", content=_text(text), label=dict(label) or None),
                 steps=steps or None,
             )
             for text in responses
         ],
         metadata={**others, **(about or {})} or None,
     )
+
+
+def _text(given: Any) -> Any:
+    """A response as text, or as the parts of a message; DataError for what is neither: of Python's
+    repr of a conversation a number would be made all the same.
+    """
+    given = plain(given)
+    parts = isinstance(given, list) and all(isinstance(p, Mapping) and "type" in p for p in given)
+    if isinstance(given, Mapping | list | tuple | bytes) and not parts:
+        raise DataError(
+            f"response: a text is needed, found {type(given).__name__} {given!r:.60}; a conversation "
+            f"is given as messages=, the answer as response=."
+        )
+    return given if parts else str(given)
 
 
 def _steps_of(given: Any) -> list[Any]:

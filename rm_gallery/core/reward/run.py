@@ -295,7 +295,8 @@ async def run_one(
 ) -> Any:
     """Score one sample, which costs itself; with options it is a batch of one."""
     if not isinstance(sample, DataSample):
-        if is_row(reward, keywords if sample is None else sample):
+        given = keywords if sample is None else sample
+        if "mapper" in keywords or is_row(reward, given):
             return await importlib.import_module(ROWS).grade_one(reward, sample, options, keywords)
         sample = as_sample(sample, None)
     chosen, values, plain = _plain_call(reward, options, hooks, keywords)
@@ -376,9 +377,11 @@ def as_sample(raw: Any, index: int | None) -> DataSample:
         return DataSample.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
+        is_row = not raw.keys().isdisjoint(("response", "responses"))
+        rows = ", or a list of rows of named fields" if is_row else ""
         where = ".".join(str(part) for part in first["loc"])
         raise DataError(
-            f"{named}: field '{where}': {first['msg']}; a DataSample or a dict of its fields."
+            f"{named}: field '{where}': {first['msg']}; a DataSample or a dict of its fields{rows}."
         ) from error
 
 

@@ -26,7 +26,8 @@ class TurnRewards(Composition):
 
     Range: that of the total; open at an end that the number of turns decides. A turn whose step has
     no score has no reward. Then there is no total either, for the step's reason (`missing="none"`),
-    or it is that of the other turns, to which alone the outcome is credited (`missing="skip"`).
+    or it is that of the other turns, to which alone the outcome is credited (`missing="skip"`; where
+    no step had anything to judge, to all as without steps).
     Without an outcome's score no turn has a reward.
 
     Args:
@@ -138,9 +139,11 @@ class TurnRewards(Composition):
             outcome = parts["outcome"]
             if outcome.value is None:
                 return notes.score_of(outcome.without_value(f"outcome: {outcome.reason}"))
+            if self.missing == "skip" and all(score.status == "unscored" for score in said):
+                rewards, said = [0.0] * n, ()  # no step had anything to judge
             # a turn that is skipped takes no share of the outcome with it
             paid = [t for t in range(n) if rewards[t] is not None or self.missing == "none"]
-            shares = credited(outcome.value, len(paid), self.credit, self.gamma)
+            shares = credited(outcome.value, len(paid), self.credit, self.gamma) if paid else []
             for t, share in zip(paid, shares, strict=True):
                 own = rewards[t]
                 rewards[t] = None if own is None else own + share

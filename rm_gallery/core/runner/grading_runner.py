@@ -25,7 +25,7 @@ from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import RunKeywords, RunOptions, chosen_options
 from rm_gallery.core.graders.base import FunctionGrader, RunnerResult, as_grader
-from rm_gallery.core.graders.rows import Mapper
+from rm_gallery.core.graders.rows import Mapper, checked_mapper
 from rm_gallery.core.graders.run import (
     GraderPlan,
     Results,
@@ -103,15 +103,7 @@ class GraderConfig:
             "a number of that range, none or raise",
         )
         object.__setattr__(self, "on_error", policy)
-        if self.mapper is not None and not (
-            isinstance(self.mapper, Mapping) or callable(self.mapper)
-        ):
-            raise ConfigError(
-                f"GraderConfig: mapper is {self.mapper!r:.60}; give {{field: path}}, or a function "
-                f"of the row."
-            )
-        if isinstance(self.mapper, Mapping) and "*" not in (inputs := self.grader.inputs):
-            check_known(f"field of {self.grader.name}", self.mapper, inputs, "mapper: ")
+        checked_mapper(self.grader, self.mapper)
 
     @classmethod
     def create(cls, given: Any) -> GraderConfig:
