@@ -617,5 +617,7 @@ def test_nothing_that_is_given_by_mistake_is_taken_for_a_row() -> None:
         with pytest.raises(DataError, match=match):
             call()
     relevance = GraderRegistry.create("relevance", model=JUDGE)
-    with pytest.raises(ConfigError, match=r"'answer'\. Known: query, response, context"):
+    with pytest.raises(
+        ConfigError, match=r"'answer'\. Known: context, query, reference_response, response\."
+    ):
         relevance.evaluate(answer="x")

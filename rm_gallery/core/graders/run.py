@@ -49,7 +49,7 @@ from rm_gallery.core.score import (
     is_run_level,
 )
 from rm_gallery.core.utils.errors import ConfigError, DataError, ScoreError, Unscored
-from rm_gallery.core.utils.models import build, copy_with, unknown_name
+from rm_gallery.core.utils.models import build, copy_with, nearest, unknown_name
 
 ANSWER = "response"
 """The field of the answer that is graded."""
@@ -311,7 +311,8 @@ async def grade_one(
     for name in chosen.keys() - OPTIONS:
         grader.check()  # what is wrong with the grader itself comes first
         hint = "What a row has beside goes into its dict: evaluate({…})."
-        known = [*inputs, *sorted(OPTIONS - inputs.keys())]
+        known = OPTIONS.union(inputs)
+        known = known if nearest(name, known) else frozenset(inputs)
         raise ConfigError(unknown_name("field or option", name, known, hint))
     if options is not None or chosen:
         return (await grade_all(grader, mapper, [fields], options, chosen))[0]

@@ -207,9 +207,9 @@ def unknown_name(
     what: str, name: str, known: Iterable[str], hint: str = "", shown: int = 12
 ) -> str:
     """Message for a name that is not known, with the nearest ones that are, else with the first
-    few, of a list in its order.
+    few.
     """
-    names = list(known) if isinstance(known, list) else sorted(known)
+    names = sorted(known)
     near = nearest(name, names)
     suggestion = (
         f" Did you mean {', '.join(near)}?"
