@@ -200,7 +200,7 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
         values,
         Clusters.of_names(one.cluster for _, one in rows).codes,
         np.arange(len(rows)),
-        [row_status_of(one) for _, one in rows],
+        np.array([row_status_of(one) for _, one in rows], dtype=np.uint8),
         open_ended(built.score_range),
     )
     spread = spread_of(values[~np.isnan(values)])

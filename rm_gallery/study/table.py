@@ -9,8 +9,9 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.schema import DataSample
@@ -19,8 +20,8 @@ from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.resolve import resolve
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of
-from rm_gallery.core.score import Bounds
-from rm_gallery.core.stats import Bools, Floats, Integers, np
+from rm_gallery.core.score import CAUSES, Bounds
+from rm_gallery.core.stats import Array, Floats, Integers, np
 from rm_gallery.core.stats.agreement import kendall_tau_b_estimate, spearman_estimate
 from rm_gallery.core.stats.denominator import Trait, lengths, worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval
@@ -99,10 +100,11 @@ class TableTask:
             samples=samples,
         )
 
-    def row_statuses(self) -> list[RowStatus]:
+    def row_statuses(self) -> RowStatuses:
         """The status of every row of the table before the first is judged."""
-        blank = self.questions.blank
-        return [BLANK if row in blank else NOT_BEGUN for row in range(len(self.questions.sheet))]
+        statuses = np.full(len(self.questions.sheet), NOT_BEGUN, dtype=np.uint8)
+        statuses[list(self.questions.blank)] = BLANK
+        return statuses
 
     @abstractmethod
     def rule(self) -> TableRule[Any]:
@@ -224,25 +226,27 @@ class TableRule(Benchmark, Generic[T]):
         return tuple(self.task.questions.sheet.notes)
 
 
-RowStatus = tuple[Status, Cause]
-"""Status of a row, and the cause where it has no value."""
-BLANK: RowStatus = ("unscored", "data")
+ROW_STATUSES: tuple[tuple[Status, Cause], ...] = tuple(product(get_args(Status), CAUSES))
+"""Every status of a row with every cause of there being no value."""
+RowStatuses = Array
+"""Per row the place of its status and cause in `ROW_STATUSES`: a byte where a tuple takes 64."""
+BLANK = ROW_STATUSES.index(("unscored", "data"))
 BLANK_REASON = "unscored: blank"
-NOT_BEGUN: RowStatus = ("stopped", "caller")
+NOT_BEGUN = ROW_STATUSES.index(("stopped", "caller"))
 
 
-def row_status_of(judged: Judged) -> RowStatus:
+def row_status_of(judged: Judged) -> int:
     """Status and cause of a judged row; a scored row without a value has nothing to judge in the
     table (`data`).
     """
-    return judged.status, judged.cause or "data"
+    return ROW_STATUSES.index((judged.status, judged.cause or "data"))
 
 
 def counted_part(
     rule: str,
     values: Floats,
     places: Integers,
-    row_statuses: Sequence[RowStatus],
+    row_statuses: RowStatuses,
     scale: tuple[float, float] = (0.0, 1.0),
     **more: Any,
 ) -> Figure:
@@ -257,10 +261,11 @@ def counted_part(
     missing = np.isnan(known)
     known, causes = known[~missing], Counter[str]()
     statuses = Counter({"scored": len(known)})
-    for place in places[missing].tolist():
-        status, cause = row_statuses[place]
-        statuses["unscored" if status == "scored" else status] += 1
-        causes[cause] += 1
+    for place, n in enumerate(np.bincount(row_statuses[places[missing]]).tolist()):
+        status, cause = ROW_STATUSES[place]
+        statuses["unscored" if status == "scored" else status] += n
+        causes[cause] += n
+    causes = +causes
     return figure_of(rule, known, statuses, causes, scale, **more)
 
 
@@ -376,8 +381,8 @@ class _ScoreCounter:
         """
         known = ~np.isnan(self._scores)
         n = known.sum(axis=1)
-        scored: Bools = np.array([status == "scored" for status, _ in self._row_statuses])
-        whole = scored & (n > 0)
+        scored = np.array([status == "scored" for status, _ in ROW_STATUSES])
+        whole = scored[self._row_statuses] & (n > 0)
         sums = np.where(known, self._scores, 0.0).sum(axis=1)
         return np.where(whole, sums / np.maximum(n, 1), math.nan)
 
@@ -421,7 +426,7 @@ def mean_score(
     values: Floats,
     clusters: Integers,
     places: Integers,
-    row_statuses: Sequence[RowStatus],
+    row_statuses: RowStatuses,
     bounds: tuple[float, float],
 ) -> Figure:
     """The mean score of some rows, as `counted_part` has it, with its interval over clusters."""

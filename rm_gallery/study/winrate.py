@@ -26,6 +26,7 @@ from rm_gallery.study.sheet import joined, number_of, open_sheet
 from rm_gallery.study.table import (
     BLANK_REASON,
     NOT_BEGUN,
+    ROW_STATUSES,
     Columns,
     TableRule,
     TableTask,
@@ -37,6 +38,7 @@ from rm_gallery.study.winrate_figures import WinRateReport
 TIES = frozenset(
     {"tie", "draw", "equal", "same", "both", "=", "c", "neither", "unentschieden", "gleich", "平局"}
 )
+_NO_WIN = ROW_STATUSES.index(("unscored", "judge"))
 EXPECTED_LABEL = "a, b, tie, the name of an answer column, or the win of a as a number from 0 to 1"
 
 
@@ -154,7 +156,7 @@ class _WinCounter:
         row: int = judged.metadata["row"]
         win = self._compared.add(row, judged)
         any_win = judged.status != "scored" or self._compared.any_win(row)
-        self._row_statuses[row] = row_status_of(judged) if any_win else ("unscored", "judge")
+        self._row_statuses[row] = row_status_of(judged) if any_win else _NO_WIN
         if self._of.until is not None:
             self._of.until.add(row, win, judged.status)
         return win
@@ -168,9 +170,7 @@ class _WinCounter:
         if of.until is not None:
             counted = of.until.counted(len(every))
             compared = compared.only(counted)
-            row_statuses = [
-                one if own else NOT_BEGUN for one, own in zip(row_statuses, counted, strict=True)
-            ]
+            row_statuses = np.where(counted, row_statuses, np.uint8(NOT_BEGUN))
             if of.until.decided:  # the rows behind the stop are no part of what was asked
                 every = np.flatnonzero(counted)
                 groups = {

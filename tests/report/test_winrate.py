@@ -27,6 +27,7 @@ from rm_gallery import (
 )
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.stats.corrected import corrected_mean
+from rm_gallery.gallery.benchmarks.judgements import judged
 from rm_gallery.study.runs import open_run
 from rm_gallery.study.table import Columns, Scoring, score_table
 from rm_gallery.study.winrate import _UntilDecided, winrate
@@ -472,6 +473,25 @@ def test_the_texts_of_a_long_table_do_not_stay_in_memory(tmp_path: Path) -> None
     finally:
         tracemalloc.stop()
     assert peak < 8_000_000  # a block of rows, and a few numbers of each
+
+
+def test_a_counted_row_stays_in_memory_as_a_few_bytes() -> None:
+    def held(n: int) -> int:
+        """Bytes of a count of n rows."""
+        task = Scoring.read([{"q": "q", "x": "x"}] * n, "q", ["x"])
+        one = judged(Length(), Length().evaluate_batch([task.questions[0]])[0])
+        tracemalloc.start()
+        try:
+            counter = task.rule().scorer()
+            for row in range(n):
+                one.metadata["row"] = row
+                counter.add(one)
+            return tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+
+    # a score and a status are 9 bytes; a status that was a tuple made 72 of them
+    assert held(6_000) - held(2_000) < 18 * 4_000
 
 
 def test_labels_made_on_the_pages_of_a_run_are_joined_by_where_rows_stand(tmp_path: Path) -> None:
