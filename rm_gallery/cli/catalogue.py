@@ -77,13 +77,14 @@ class Entry(NamedTuple):
         return "/".join(filter(None, [*(folders or [file]), _family(self.scenario)]))
 
     @property
-    def grader(self) -> type[BaseGrader] | None:
+    def grader(self) -> type[BaseReward] | None:
         """The grader that this name stands for, None for a reward."""
-        grader: type[BaseGrader] | None = getattr(self.reward, "grader_class", None)
+        own = self.reward if self.name.startswith("grader:") else None
+        grader: type[BaseReward] | None = getattr(self.reward, "grader_class", own)
         return grader
 
     @property
-    def named(self) -> type[BaseReward] | type[BaseGrader]:
+    def named(self) -> type[BaseReward]:
         """The class that the name is of."""
         return self.grader or self.reward
 
@@ -330,7 +331,7 @@ def grader_names() -> list[str]:
     return [f"grader:{name}" for name in GraderRegistry.list() if name not in rewards]
 
 
-def _family_of(grader: type[BaseGrader]) -> str:
+def _family_of(grader: type[BaseReward]) -> str:
     """Folder of its rubric, else the module it is in, else the package it is from."""
     *package, module = grader.__module__.split(".")
     if grader.__module__ == f"{GRADERS}":
@@ -409,8 +410,9 @@ def _prompt_of(entry: Entry, params: dict[str, Any]) -> list[dict[str, Any]]:
             f"{entry.name} asks no model, so it has no prompt; `rm-gallery show {entry.name}` "
             f"tells its rule."
         )
-    if entry.grader is not None:  # each field's name in braces in its place
-        grader: Any = entry.grader(**params)
+    if hasattr(entry.grader, "messages"):  # each field's name in braces in its place
+        kind: Any = entry.grader
+        grader = kind(**params)
         fields = {name: f"{{{name}}}" for name in grader.inputs if name != "*"}
         return list(map(dict, grader.messages(**fields)))
     example = example_of(entry)
@@ -420,7 +422,7 @@ def _prompt_of(entry: Entry, params: dict[str, Any]) -> list[dict[str, Any]]:
     )
 
 
-def fields_of_grader(kind: type[BaseGrader]) -> dict[str, bool] | None:
+def fields_of_grader(kind: type[BaseReward]) -> dict[str, bool] | None:
     """The fields a grader takes and whether each is required; None for one that cannot be built
     without settings.
     """
