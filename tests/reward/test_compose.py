@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Mapping
 from pathlib import Path
+from statistics import median
 from typing import Any, ClassVar
 
 import pytest
@@ -19,6 +21,7 @@ from rm_gallery import (
     BaseReward,
     BaseStepWiseReward,
     Cascade,
+    Combined,
     ConfigError,
     DataSample,
     FakeLLM,
@@ -325,3 +328,33 @@ def test_a_part_is_named_once_in_the_reason_of_a_whole_without_a_score(
     for whole in wholes:
         [issue] = [each for each in whole.evaluate(make_sample("<a>")).output[0].answer.reward.issues if each.name == whole.name]  # fmt: skip
         assert issue.message.count("why_not") == 1, issue.message
+
+
+class Median(Combined):
+    """A formula of one's own: of the parts that have a score, of which two have to have one."""
+
+    missing = "skip"
+    least = 2
+
+    def combine(self, scores: Mapping[str, float]) -> float:
+        return median(scores.values())
+
+
+def test_a_formula_of_ones_own_keeps_scales_missing_parts_and_their_least_number() -> None:
+    @rule("level", score_range=(1, 5))
+    def level(answer: str) -> float:
+        return 1.0 + len(answer)
+
+    @rule("unsure")
+    def unsure(answer: str) -> float:
+        raise Unscored("nothing to see", reason="nothing")
+
+    make: Any = Median  # its constructor is that of `Combined`, which a type checker does not see
+    parts = {"level": level, "right": "accuracy", "unsure": unsure}
+    row = {"response": "42", "reference_response": "42"}
+    found = make(parts).evaluate(row)
+    assert (found.score, found.reason) == (0.75, "Median of level 0.5, right 1")
+    alone = make({"level": level, "unsure": unsure}).evaluate(row)
+    assert (alone.kind, alone.error_type) == ("error", "nothing")
+    again = pickle.loads(pickle.dumps(make({"right": "accuracy", "too": "f1_score"})))
+    assert again.evaluate(row).score == 1.0

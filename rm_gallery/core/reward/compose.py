@@ -618,7 +618,7 @@ class Gate(Cascade):
     """A reward behind a cheap condition: where the condition fails, the score is the worst one and
     the reward is not asked.
 
-    `Gate("format_reward", judge)`. The score is the guarded reward's, in its units. A condition
+    `Gate("think_format", judge)`. The score is the guarded reward's, in its units. A condition
     without a score gives none: the answer is unscored or failed as the condition was, and the
     guarded reward is not asked either.
 
@@ -806,10 +806,16 @@ class Combined(_Weighted):
         counted = {name: scores[name] for name in self._counted()}
         return Combination(self._of_values, self.missing, self.least)(counted)
 
+    def combine(self, scores: Mapping[str, float]) -> float:
+        """One number from the scores of the parts that count, on the common scale, by name; a formula of
+        your own stands in its place. ScoreError where it is no finite number.
+        """
+        return combined(self.how, {name: (self.weights[name], scores[name]) for name in scores})
+
     def _of_values(self, values: Mapping[str, float]) -> tuple[float, str]:
-        terms = {name: (self.weights[name], value) for name, value in values.items()}
         told = ", ".join(f"{name} {value:g}" for name, value in values.items())
-        return combined(self.how, terms), f"{self.how} of {told}"
+        own = type(self).combine is not Combined.combine
+        return self.combine(values), f"{type(self).__name__ if own else self.how} of {told}"
 
 
 class WeightedSum(_Weighted):
