@@ -7,7 +7,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from pydantic import ValidationError
@@ -22,8 +22,6 @@ from rm_gallery.core.graders.results import (
     GraderScore,
     RunnerResult,
     as_result,
-    default_name,
-    parameters,
     places_of,
     said_alone,
     scale_of,
@@ -301,6 +299,50 @@ class FunctionGrader(BaseGrader):
     def __call__(self, /, *args: Any, **fields: Any) -> Any:
         """The function itself."""
         return self.func(*args, **fields)
+
+
+def default_name(kind: type) -> str:
+    """`RelevanceGrader` is called relevance, `ToolCallAccuracyGrader` tool_call_accuracy."""
+    base = kind.__name__.removesuffix("Grader") or kind.__name__
+    return "".join(
+        f"_{c.lower()}" if c.isupper() and i and not base[i - 1].isupper() else c.lower()
+        for i, c in enumerate(base)
+    )
+
+
+def parameters(function: Callable[..., Any]) -> Mapping[str, bool]:
+    """The named parameters of a function and whether each is required; ("*", False) for any other.
+
+    Raises ConfigError for a function whose parameters have no names.
+    """
+    try:
+        hash(function)
+    except TypeError:  # an object that compares by its fields, such as a dataclass
+        return _parameters.__wrapped__(function)
+    return _parameters(function)
+
+
+@lru_cache(maxsize=1024)
+def _parameters(function: Callable[..., Any]) -> Mapping[str, bool]:
+    required = {}
+    try:
+        known = inspect.signature(function).parameters
+    except ValueError as error:  # builtins such as `max`
+        name = getattr(function, "__qualname__", type(function).__name__)
+        raise ConfigError(
+            f"{name}: its parameters have no names; put it into a function that names its fields."
+        ) from error
+    for p in known.values():
+        if p.kind is p.VAR_KEYWORD:
+            required["*"] = False
+        elif p.kind is not p.VAR_POSITIONAL and p.name != "self":
+            if p.kind is p.POSITIONAL_ONLY:
+                raise ConfigError(
+                    f"{function.__qualname__}: '{p.name}' is positional-only; fields are passed by "
+                    f"name."
+                )
+            required[p.name] = p.default is p.empty
+    return required
 
 
 COMMON = "rm_gallery.core.graders.common"

@@ -1,14 +1,12 @@
-"""What a grader is given and what it gives: a score, a rank, or an error."""
+"""Results of graders in the founding shapes: a score, a rank, or an error, made and read."""
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -335,50 +333,3 @@ def as_result(score: Score[Any], about: Mapping[str, Any]) -> GraderResult:
         return build(GraderRank, {**fields, "rank": places_of(score)})
     fields["score"] = score.value
     return build(GraderScore, {**fields, **scale, "threshold": said["threshold"]})
-
-
-# -- names ----------------------------------------------------------------------------------------
-
-
-def default_name(kind: type) -> str:
-    """`RelevanceGrader` is called relevance, `ToolCallAccuracyGrader` tool_call_accuracy."""
-    base = kind.__name__.removesuffix("Grader") or kind.__name__
-    return "".join(
-        f"_{c.lower()}" if c.isupper() and i and not base[i - 1].isupper() else c.lower()
-        for i, c in enumerate(base)
-    )
-
-
-def parameters(function: Callable[..., Any]) -> Mapping[str, bool]:
-    """The named parameters of a function and whether each is required; ("*", False) for any other.
-
-    Raises ConfigError for a function whose parameters have no names.
-    """
-    try:
-        hash(function)
-    except TypeError:  # an object that compares by its fields, such as a dataclass
-        return _parameters.__wrapped__(function)
-    return _parameters(function)
-
-
-@lru_cache(maxsize=1024)
-def _parameters(function: Callable[..., Any]) -> Mapping[str, bool]:
-    required = {}
-    try:
-        known = inspect.signature(function).parameters
-    except ValueError as error:  # builtins such as `max`
-        name = getattr(function, "__qualname__", type(function).__name__)
-        raise ConfigError(
-            f"{name}: its parameters have no names; put it into a function that names its fields."
-        ) from error
-    for p in known.values():
-        if p.kind is p.VAR_KEYWORD:
-            required["*"] = False
-        elif p.kind is not p.VAR_POSITIONAL and p.name != "self":
-            if p.kind is p.POSITIONAL_ONLY:
-                raise ConfigError(
-                    f"{function.__qualname__}: '{p.name}' is positional-only; fields are passed by "
-                    f"name."
-                )
-            required[p.name] = p.default is p.empty
-    return required

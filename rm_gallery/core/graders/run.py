@@ -299,13 +299,10 @@ async def grade_one(
         library_loop.refuse_blocking(f"{type(grader).__name__}.evaluate", "aevaluate")
     if row is not None and not isinstance(row, Mapping):
         raise DataError(f"a row is a dict of named fields, found {type(row).__name__}.")
-    inputs = grader.inputs
+    inputs, given = grader.inputs, dict(keywords)
+    mapper = None if "mapper" in inputs else given.pop("mapper", None)
     fields, chosen = dict(row or {}), dict[str, Any]()
-    mapper = None if "mapper" in inputs else keywords.get("mapper")
-    plan = GraderPlan(grader, checked_mapper(grader, mapper))
-    for name, value in keywords.items():
-        if value is mapper is not None:
-            continue
+    for name, value in given.items():
         more = name not in inputs and (name in OPTIONS or "*" not in inputs)
         (chosen if more else fields)[name] = value
     for name in chosen.keys() - OPTIONS:
@@ -316,9 +313,9 @@ async def grade_one(
         raise ConfigError(unknown_name("field or option", name, known, hint))
     if options is not None or chosen:
         return (await grade_all(grader, mapper, [fields], options, chosen))[0]
-    given = row_of(fields)
-    [score] = await scores_of_one(row_reward({grader.name: plan}), given, {})
-    return result_of(plan, _settled(grader, score), given)
+    plan, whole = GraderPlan(grader, checked_mapper(grader, mapper)), row_of(fields)
+    [score] = await scores_of_one(row_reward({grader.name: plan}), whole, {})
+    return result_of(plan, _settled(grader, score), whole)
 
 
 async def grade_all(

@@ -34,7 +34,8 @@ def graders() -> dict[str, str | type[BaseReward]]:
     classes: dict[str, str | type[BaseReward]] = {
         path.stem: grader_of_file(path, __name__) for path in sorted(RUBRICS.rglob("*.yaml"))
     }
-    classes |= {name: target for name, target in discover().items() if name in _rules().values()}
+    rewards = discover()
+    classes |= {name: rewards[name] for name in _rules().values()}
     for module in pkgutil.iter_modules(__path__, f"{__name__}."):
         classes |= graders_in(module.name)
     return dict(sorted(classes.items()))

@@ -30,7 +30,11 @@ from rm_gallery.core.graders.run import agraded
 from rm_gallery.core.model.message import TEXT_PARTS, ChatResponse, part_text, picture_of
 from rm_gallery.core.reward.channel import Channel, token_entries, token_shares
 from rm_gallery.core.reward.job import PICTURES
-from rm_gallery.core.reward.judge import BaseListWiseRubricReward, BasePairWiseRubricReward
+from rm_gallery.core.reward.judge import (
+    BaseListWiseRubricReward,
+    BasePairWiseRubricReward,
+    BaseRubricReward,
+)
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
 from rm_gallery.gallery.graders import wording
@@ -42,7 +46,15 @@ IMAGE_RUBRICS = Path(__file__).parent / "rubrics" / "multimodal"
 # -- preferences -----------------------------------------------------------------------------------
 
 
-class PairwisePreferenceGrader(BasePairWiseRubricReward):
+class _PreferenceGrader(BaseRubricReward):
+    """A comparison by rubrics under a grader's name."""
+
+    def __init__(self, *, model: Any = None, **settings: Any) -> None:
+        """Take the judge as `model` or `llm`, and rubrics, desc and language as the rewards do."""
+        super().__init__(**{"llm": model, **settings})
+
+
+class PairwisePreferenceGrader(_PreferenceGrader, BasePairWiseRubricReward):
     """Which of several responses is better, every pair compared in both orders; a GraderRank,
     places by pairs won.
 
@@ -51,12 +63,8 @@ class PairwisePreferenceGrader(BasePairWiseRubricReward):
 
     name: str = "pairwise_preference"
 
-    def __init__(self, *, model: Any = None, **settings: Any) -> None:
-        """Take the judge as `model` or `llm`, and rubrics, desc and language as the rewards do."""
-        super().__init__(**{"llm": model, **settings})
 
-
-class ListwisePreferenceGrader(BaseListWiseRubricReward):
+class ListwisePreferenceGrader(_PreferenceGrader, BaseListWiseRubricReward):
     """Which of several responses, shown at once in a seeded order, is best; a GraderRank, all
     others in second place.
 
@@ -64,10 +72,6 @@ class ListwisePreferenceGrader(BaseListWiseRubricReward):
     """
 
     name: str = "listwise_preference"
-
-    def __init__(self, *, model: Any = None, **settings: Any) -> None:
-        """Take the judge as `model` or `llm`, and rubrics, desc and language as the rewards do."""
-        super().__init__(**{"llm": model, **settings})
 
 
 # -- expected scores -------------------------------------------------------------------------------
