@@ -1,0 +1,666 @@
+"""Where every interval, p-value and equivalence of the package comes from.
+
+Near the truth any figure is a sum over rows (a mean, a difference, F1, a rank correlation, the
+strength of a system): each row pulls the estimate a little, which statistics calls its influence.
+Pulls of one cluster add up, and how far these sums lie apart is the variance. So a `Figure` is its
+estimate, a pull of each row, and the share of the information that each row brings. A difference of
+two figures of the same rows is the difference of their pulls, so that pairing needs no code; nor
+does a weighted mean, the largest of many differences, or a difference between subsets.
+
+The p-value is defined, and the interval is what it does not refuse: they cannot disagree. Nothing
+is said about other clusters from one cluster alone.
+
+Sources: variance and degrees of freedom over clusters, R. Bell and D. McCaffrey, "Bias reduction in
+standard errors for linear regression with multi-stage samples", 2002; the correlation within
+clusters, A. Donner, 1986; score intervals for an effective number of rows, E. Korn and B. Graubard,
+1998, and N. Dean and M. Pagano, 2015. Ours: scipy and statsmodels have no score interval over few,
+uneven clusters, and none of both has pulls of figures that are no means.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+from rm_gallery.core.stats import ArrayLike, Floats, Integers, Names, np
+from rm_gallery.core.stats.columns import cluster_numbers
+from rm_gallery.core.utils.errors import ConfigError
+
+Scale = Literal["share", "correlation", "open"]
+"""How a supposed value sets the spread: a share lies between its bounds, and its spread follows from
+the supposed value (Wilson); a correlation has Fisher's z; on an open scale the spread is the
+observed one (Student).
+"""
+_EQUAL = 1e-12
+_FEW = 20
+"""With fewer outcomes that are all or nothing, p-values are exact: the score test refuses a true
+value up to three times too often.
+"""
+_NEVER_ONE = 1.0 - 1e-9
+_GROUPS = 40
+"""So many parts of the clusters are left out, one after the other, where a figure is no mean."""
+
+
+class Interval(NamedTuple):
+    """A closed range; as a confidence interval at the level it was asked for."""
+
+    low: float
+    high: float
+
+    def covers(self, value: float) -> bool:
+        """Tell whether `value` lies in the range, both ends included."""
+        return self.low <= value <= self.high
+
+
+def check_level(level: float) -> float:
+    """Return `level` if it is a confidence level strictly between 0 and 1; raise ConfigError
+    otherwise.
+    """
+    if not 0.0 < level < 1.0:
+        raise ConfigError(
+            f"a confidence level lies strictly between 0 and 1, for example 0.95; got {level!r}"
+        )
+    return level
+
+
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """A figure with all that its uncertainty rests on.
+
+    Attributes:
+        estimate: the figure.
+        pulls: what each row moves the estimate by, shape (rows,); 0 where it does not count.
+        weights: share of the information that each row brings, shape (rows,), at least 0, sum 1.
+        clusters: number of each row's cluster, from 0.
+        bounds: smallest and largest possible figure; infinite where there is none.
+        scale: see `Scale`; open where a bound is infinite.
+        all_or_nothing: rows are worth nothing, half or all, so that their spread follows from the
+            mean.
+        parameters: means that one variance is taken around (strata): so many clusters say nothing.
+        unseen: variance beyond what the rows show, where few rows show too little of what is rare.
+    """
+
+    estimate: float
+    pulls: Floats = field(repr=False)
+    weights: Floats = field(repr=False)
+    clusters: Integers = field(repr=False)
+    bounds: tuple[float, float] = (0.0, 1.0)
+    scale: Scale = "share"
+    all_or_nothing: bool = False
+    parameters: int = 1
+    unseen: float = 0.0
+
+    @cached_property
+    def n(self) -> int:
+        """Rows that count."""
+        return int(np.count_nonzero(self.weights))
+
+    @cached_property
+    def _by_cluster(self) -> tuple[Floats, Floats]:
+        """Sums of pulls and of weights of each cluster with rows that count."""
+        sums, weights = (
+            np.bincount(self.clusters, weights=each).astype(np.float64)
+            for each in (self.pulls, self.weights)
+        )
+        there = weights > 0.0
+        return sums[there], weights[there]
+
+    @property
+    def n_clusters(self) -> int:
+        """Clusters with rows that count."""
+        return len(self._by_cluster[1])
+
+    @cached_property
+    def effective_clusters(self) -> float:
+        """Equally heavy clusters that weigh as much; fewer where some are larger than others."""
+        weights = self._by_cluster[1]
+        return 1.0 / float(weights @ weights)
+
+    @cached_property
+    def variance(self) -> float:
+        """Sampling variance over clusters; infinite with one.
+
+        At least that of one common correlation within clusters, for the few large ones may happen
+        to agree, and at least that of independent rows.
+        """
+        sums, weights = self._by_cluster
+        k = self.n_clusters
+        if k < 2:
+            return math.inf
+        rows = float(self.pulls @ self.pulls)
+        if k == self.n:
+            known = self.all_or_nothing and self.scale == "share"
+            return rows * (1.0 if known else k / (k - 1.0)) + self.unseen
+        apart = float(np.sum(sums**2 / (1.0 - np.minimum(weights, _NEVER_ONE))))
+        sizes = np.bincount(self.clusters[self.weights > 0.0]).astype(np.float64)
+        sizes = sizes[sizes > 0.0]
+        design = 1.0 + (float(sizes @ sizes) / self.n - 1.0) * _within(sums, sizes, rows)
+        return max(apart, rows * design * k / (k - 1.0)) + self.unseen
+
+    @cached_property
+    def df(self) -> float:
+        """Degrees of freedom of the variance: those of a sum of squares over clusters as heavy as
+        these (Satterthwaite, Bell and McCaffrey).
+        """
+        _, w = self._by_cluster
+        if len(w) == self.n:
+            known = self.all_or_nothing and self.scale == "share"
+            return math.inf if known else max(1.0, self.n - float(self.parameters))
+        d, square = w**2 / (1.0 - np.minimum(w, _NEVER_ONE)), float(w @ w)
+        own = 1.0 - 2.0 * w + square
+        # over all pairs of clusters, less those of one with itself: d_i d_j (square - w_i - w_j)²
+        total, first, second = float(d.sum()), float(d @ w), float(d @ w**2)
+        pairs = (square * total) ** 2 + 2.0 * (second * total + first**2)
+        pairs -= 4.0 * square * first * total + float(np.sum((d * (square - 2.0 * w)) ** 2))
+        squares = float(np.sum((d * own) ** 2)) + max(pairs, 0.0)
+        return max(1.0, float(d @ own) ** 2 / squares - (self.parameters - 1.0))
+
+    @property
+    def standard_error(self) -> float:
+        """Square root of the variance."""
+        return math.sqrt(self.variance)
+
+    @property
+    def _known(self) -> bool:
+        """Whether these rows say anything about others."""
+        varies = self.variance > 0.0 or math.isfinite(self.bounds[0] + self.bounds[1])
+        return self.n_clusters > max(1, self.parameters) and varies
+
+    @cached_property
+    def effective_n(self) -> float:
+        """Independent outcomes, all or nothing, that would be as uncertain."""
+        share, width = self._place(self.estimate), self.bounds[1] - self.bounds[0]
+        spread = self.variance / width**2
+        if not (spread > 0.0 and 0.0 < share < 1.0):
+            return self.effective_clusters
+        worth = float(share * (1.0 - share) / spread)
+        return float(round(worth)) if abs(worth - round(worth)) < 1e-9 * worth else worth
+
+    def _place(self, value: float) -> float:
+        """Where a value lies between the bounds, 0..1."""
+        low, high = self.bounds
+        return min(max((value - low) / (high - low), 0.0), 1.0)
+
+    @cached_property
+    def _sides(self) -> tuple[int, int]:
+        """Clusters above and below the middle of the bounds; ties lie on it and say nothing."""
+        sums, weights = self._by_cluster
+        away = sums + weights * (self.estimate - (self.bounds[0] + self.bounds[1]) / 2.0)
+        near = _EQUAL * (self.bounds[1] - self.bounds[0])
+        return int(np.sum(away > near)), int(np.sum(away < -near))
+
+    # -- what follows ------------------------------------------------------------------------------
+
+    def p_value(self, null: float) -> float | None:
+        """Two-sided p-value of "the true figure is `null`"; None where nothing is known.
+
+        Below 1 - level exactly where the interval at that level leaves `null` out.
+        """
+        if not self._known:
+            return None
+        if abs(self.estimate - null) <= _EQUAL:
+            return 1.0
+        return max(self._p(null), self._exact_p(null))
+
+    def _p(self, null: float) -> float:
+        away = self.estimate - null
+        if self.variance <= 0.0 and 0.0 < self._place(self.estimate) < 1.0:
+            # none was seen of so many others, each at the end of the scale, as would explain it
+            end = self.bounds[0 if away > 0.0 else 1]
+            others = min(1.0, away / (self.estimate - end))
+            return min(1.0, 2.0 * math.pow(1.0 - others, self.effective_clusters))
+        if self.scale == "share":
+            place = self._place(null)
+            spread = place * (1.0 - place) / self.effective_n
+            distance = away / (self.bounds[1] - self.bounds[0])
+        elif self.scale == "correlation":
+            inside = min(max(self.estimate, -_NEVER_ONE), _NEVER_ONE)
+            spread = self.variance / (1.0 - inside**2) ** 2
+            edge = min(max(null, -_NEVER_ONE), _NEVER_ONE)
+            distance = math.atanh(inside) - math.atanh(edge)
+        else:
+            distance, spread = away, self.variance
+        return two_tails(self.df, abs(distance) / math.sqrt(spread)) if spread > 0.0 else 0.0
+
+    def _exact_p(self, null: float) -> float:
+        """The binomial p-value where few outcomes are all or nothing, else 0: fractions of counts
+        are interpolated.
+        """
+        if not (self.all_or_nothing and self.scale == "share"):
+            return 0.0
+        n, place, p = self.effective_n, self._place(null), 0.0
+        if n < _FEW:
+            p = _two_binomial_tails(self._place(self.estimate) * n, n, place)
+        more, less = self._sides
+        own = self._place(self.estimate)
+        before = min(own, 0.5) - _EQUAL <= place <= max(own, 0.5) + _EQUAL
+        if before and 0 < more + less < _FEW:
+            p = max(p, _two_binomial_tails(more, more + less, 0.5))
+        return p
+
+    def interval(self, level: float = 0.95) -> Interval | None:
+        """The values that are not refused at this level, within the bounds; None where nothing is
+        known.
+        """
+        check_level(level)
+        if not self._known:
+            return None
+        low, high = self.bounds
+        quantile = t_quantile(self.df, level)
+        if self.variance <= 0.0 and 0.0 < self._place(self.estimate) < 1.0:
+            reach = 1.0 - ((1.0 - level) / 2.0) ** (1.0 / self.effective_clusters)
+            ends = (
+                self.estimate - reach * (self.estimate - low),
+                self.estimate + reach * (high - self.estimate),
+            )
+        elif self.scale == "share":
+            share = score_ends(self._place(self.estimate), quantile**2 / self.effective_n)
+            ends = share.low, share.high
+            for edge in self._exact_ends(level):
+                ends = min(ends[0], edge), max(ends[1], edge)
+            ends = low + ends[0] * (high - low), low + ends[1] * (high - low)
+        elif self.scale == "correlation":
+            inside = min(max(self.estimate, -_NEVER_ONE), _NEVER_ONE)
+            half = quantile * self.standard_error / (1.0 - inside**2)
+            ends = math.tanh(math.atanh(inside) - half), math.tanh(math.atanh(inside) + half)
+        else:
+            half = quantile * self.standard_error
+            ends = max(low, self.estimate - half), min(high, self.estimate + half)
+        return Interval(min(ends[0], self.estimate), max(ends[1], self.estimate))
+
+    def _exact_ends(self, level: float) -> list[float]:
+        """Places that the exact p-values do not refuse and that may lie outside the score interval."""
+        if not self.all_or_nothing:
+            return []
+        from scipy.special import betaincinv
+
+        places: list[float] = []
+        n, share, tail = self.effective_n, self._place(self.estimate), (1.0 - level) / 2.0
+        if n < _FEW:
+            won, lost = share * n, (1.0 - share) * n
+            places.append(float(betaincinv(won, lost + 1.0, tail)) if won > 0.0 else 0.0)
+            places.append(float(betaincinv(won + 1.0, lost, 1.0 - tail)) if lost > 0.0 else 1.0)
+        more, less = self._sides
+        if 0 < more + less < _FEW and _two_binomial_tails(more, more + less, 0.5) >= 1.0 - level:
+            places.append(0.5)
+        return places
+
+    def surely_above(self, value: float, level: float = 0.95) -> bool:
+        """Whether the figure lies above `value`, at half of 1 - level on one side."""
+        p = self.p_value(value)
+        return p is not None and self.estimate > value and p < 1.0 - level
+
+    def within(self, margin: float, level: float = 0.95) -> bool:
+        """Equivalence by two one-sided tests: whether a difference lies within ±margin for sure."""
+        turned = combination([(self, -1.0)])
+        return self.surely_above(-margin, level) and turned.surely_above(-margin, level)
+
+    def detectable(self, power: float = 0.8, level: float = 0.95) -> float | None:
+        """Smallest difference from a supposed value that a test at this level sees with this power.
+
+        In the unit of the figure; None where nothing is known.
+        """
+        if not self._known or self.variance <= 0.0:
+            return None
+        return self.standard_error * (
+            t_quantile(self.df, check_level(level)) + t_quantile(self.df, 2.0 * power - 1.0)
+        )
+
+
+def _within(sums: Floats, sizes: Floats, squares: float) -> float:
+    """Intraclass correlation of pulls, 0..1, from their sums over clusters and their sum of squares.
+
+    (MSB - MSW) / (MSB + (m - 1) MSW) of the one-way analysis of variance, m the typical size.
+    """
+    n, k = float(sizes.sum()), len(sizes)
+    if n <= k or k < 2 or squares <= 0.0:
+        return 0.0
+    between = float(np.sum(sums**2 / sizes))
+    within = max(squares - between, 0.0) / (n - k)
+    between /= k - 1
+    typical = (n - float(sizes @ sizes) / n) / (k - 1)
+    total = between + (typical - 1.0) * within
+    return min(max((between - within) / total, 0.0), 1.0) if total > 0.0 else 0.0
+
+
+def intraclass_correlation(values: Floats, clusters: Integers) -> float:
+    """Intraclass correlation of values, 0..1; `clusters` are numbers from 0 without gaps."""
+    residuals = values - math.fsum(values) / len(values)
+    sums, sizes = (
+        np.bincount(clusters, weights=each).astype(np.float64) for each in (residuals, None)
+    )
+    return _within(sums, sizes, float(residuals @ residuals))
+
+
+def score_ends(share: float, square: float) -> Interval:
+    """Ends of Wilson's interval of a share, 0..1; `square` is the squared quantile over the trials."""
+    centre = (share + square / 2.0) / (1.0 + square)
+    half = math.sqrt(square * share * (1.0 - share) + square**2 / 4.0) / (1.0 + square)
+    # rounding must not push an end past the share itself when all trials agree
+    return Interval(min(share, max(0.0, centre - half)), max(share, min(1.0, centre + half)))
+
+
+def t_quantile(df: float, level: float) -> float:
+    """Standard errors from the middle to an end of an interval; the normal's for infinite df."""
+    from scipy.special import ndtri, stdtrit
+
+    tail = (1.0 + level) / 2.0
+    return float(stdtrit(df, tail)) if df < 1e6 else float(ndtri(tail))
+
+
+def two_tails(df: float, distance: float) -> float:
+    """Probability of lying farther than so many standard errors from the middle, on either side."""
+    from scipy.special import ndtr, stdtr
+
+    return float(2.0 * (stdtr(df, -distance) if df < 1e6 else ndtr(-distance)))
+
+
+def _two_binomial_tails(successes: float, n: float, null: float) -> float:
+    """Twice the smaller binomial tail, interpolated for counts that are fractions.
+
+    Ours: `scipy.stats.binomtest` takes whole counts; ties and clusters give fractions.
+    """
+    from scipy.special import betainc
+
+    if not 0.0 < null < 1.0:
+        return float(successes == null * n)
+    at_least = float(betainc(successes, n - successes + 1.0, null)) if successes > 0.0 else 1.0
+    at_most = 1.0 - float(betainc(successes + 1.0, n - successes, null)) if successes < n else 1.0
+    return min(1.0, 2.0 * min(at_least, at_most))
+
+
+# -- makers ----------------------------------------------------------------------------------------
+
+
+def clustered_mean(
+    values: ArrayLike,
+    clusters: Names | None = None,
+    *,
+    strata: Names | None = None,
+    weights: Mapping[Any, float] | None = None,
+    bounds: tuple[float, float] = (0.0, 1.0),
+) -> Figure | None:
+    """Mean of outcomes that come in clusters, or the weighted mean of the means of strata.
+
+    Outcomes that are all, half or nothing get the score test, graded ones their observed spread, so
+    that a declared range matters near its ends only.
+
+    Args:
+        values: outcomes, shape (n,), finite and within `bounds`; leave out what has no outcome.
+        clusters: one hashable name per outcome (an array of numbers is fastest); None where
+            outcomes are independent. A cluster may have outcomes in several strata.
+        strata: one name per outcome; the result is the unweighted mean of the strata's means.
+        weights: weight per stratum instead, at least 0; strata without a weight are left out.
+        bounds: smallest and largest possible outcome; (-1, 1) for differences of shares; infinite
+            where there is none.
+
+    Returns:
+        The mean with its uncertainty; None without outcomes.
+
+    Raises:
+        ConfigError: lengths that differ, values outside the bounds or not finite, bounds or weights
+            in the wrong order.
+    """
+    outcomes = np.asarray(values, dtype=np.float64)
+    codes = cluster_numbers(clusters, len(outcomes))
+    low, high = bounds
+    if not low < high:
+        raise ConfigError(f"bounds are (smallest, largest) possible outcome, got {bounds!r}")
+    wrong = outcomes[~(np.isfinite(outcomes) & (outcomes >= low) & (outcomes <= high))]
+    if len(wrong):
+        raise ConfigError(
+            f"outcomes have to be within {low}..{high}, got {wrong[0]}; give bounds= that hold them"
+        )
+    places, shares = strata_shares(strata, weights, len(outcomes))
+    if not len(outcomes) or not shares.any():
+        return None
+    whole, unseen = _all_or_nothing(outcomes, bounds), 0.0
+    if len(shares) == 1:  # speed and room: a million rows
+        per_row: Floats = np.full(len(outcomes), 1.0 / len(outcomes))
+        estimate = math.fsum(outcomes) / len(outcomes)
+        pulls = (outcomes - estimate) * per_row
+    else:
+        counts = np.bincount(places, minlength=len(shares))
+        means = np.bincount(places, weights=outcomes, minlength=len(shares)) / counts
+        per_row = (shares / counts)[places]
+        estimate = math.fsum(shares * means)
+        pulls = (outcomes - means[places]) * per_row
+        if whole:
+            unseen = _unseen((means - low) / (high - low), counts, shares) * (high - low) ** 2
+    return Figure(
+        estimate,
+        pulls,
+        per_row,
+        codes,
+        bounds,
+        _scale(bounds),
+        whole,
+        int(np.count_nonzero(shares)),
+        unseen,
+    )
+
+
+def _unseen(means: Floats, counts: Integers, shares: Floats) -> float:
+    """What half a row at either end of each stratum adds to the variance: a stratum of five that
+    are all right would have none.
+    """
+    moved = (means * counts + 0.5) / (counts + 1.0)
+    more = np.maximum(moved * (1.0 - moved) - means * (1.0 - means), 0.0)
+    return float(np.sum(shares**2 * more / counts))
+
+
+def _scale(bounds: tuple[float, float]) -> Scale:
+    return "share" if math.isfinite(bounds[0] + bounds[1]) else "open"
+
+
+def _all_or_nothing(outcomes: Floats, bounds: tuple[float, float]) -> bool:
+    low, high = bounds
+    middle = (low + high) / 2.0
+    return math.isfinite(middle) and bool(
+        ((outcomes == low) | (outcomes == high) | (outcomes == middle)).all()
+    )
+
+
+def strata_shares(
+    strata: Names | None, weights: Mapping[Any, float] | None, n: int
+) -> tuple[Integers, Floats]:
+    """Number of each item's stratum, and the weights of the strata, which sum to 1."""
+    if strata is None:
+        return np.zeros(n, dtype=np.int64), np.ones(1)
+    if len(strata) != n:
+        raise ConfigError(f"one stratum per item is needed, got {len(strata)} for {n} items")
+    known = dict.fromkeys(strata, 1.0)
+    given = np.array([known[name] if weights is None else weights.get(name, 0.0) for name in known])
+    if (given < 0.0).any() or not np.isfinite(given).all():
+        raise ConfigError("weights of strata have to be finite and not below 0")
+    return cluster_numbers(list(strata), n), given / (given.sum() or 1.0)
+
+
+def share_of(
+    part: ArrayLike,
+    whole: ArrayLike,
+    clusters: Names | None = None,
+    *,
+    bounds: tuple[float, float] = (0.0, 1.0),
+) -> Figure | None:
+    """Sum over sum: precision, recall, F1, a mean per call. None where the lower sum is 0.
+
+    Args:
+        part: what each row adds above the line, shape (n,).
+        whole: what it adds below, at least 0.
+        clusters: one name per row.
+        bounds: smallest and largest possible figure.
+    """
+    above, below = (np.asarray(side, dtype=np.float64) for side in (part, whole))
+    total = float(below.sum())
+    if total <= 0.0:
+        return None
+    estimate = float(above.sum()) / total
+    pulls = (above - estimate * below) / total
+    codes = cluster_numbers(clusters, len(above))
+    return Figure(estimate, pulls, below / total, codes, bounds, _scale(bounds), True)
+
+
+def combination(parts: Sequence[tuple[Figure, float]]) -> Figure:
+    """Weighted sum of figures of the same rows; what they share cancels by itself.
+
+    Raises:
+        ConfigError: figures of other rows; `pooled` adds those.
+    """
+    codes = parts[0][0].clusters
+    if not all(f.clusters is codes or np.array_equal(f.clusters, codes) for f, _ in parts):
+        raise ConfigError("these figures are not of the same rows in the same clusters")
+    size = math.fsum(abs(k) for _, k in parts)
+    return _summed(
+        parts,
+        np.sum([k * figure.pulls for figure, k in parts], axis=0),
+        np.sum([abs(k) / size * figure.weights for figure, k in parts], axis=0),
+        codes,
+        max(figure.parameters for figure, _ in parts),
+    )
+
+
+def difference(first: Figure, second: Figure) -> Figure:
+    """First minus second, of the same rows."""
+    return combination([(first, 1.0), (second, -1.0)])
+
+
+def pooled(parts: Sequence[tuple[Figure, float]]) -> Figure | None:
+    """Weighted mean of figures that share no clusters; None without any.
+
+    Weights are above 0 and are scaled to sum to 1.
+    """
+    if len(parts) < 2:
+        return parts[0][0] if parts else None
+    total = math.fsum(weight for _, weight in parts)
+    shares = [(figure, weight / total) for figure, weight in parts]
+    starts = np.cumsum([0, *(int(figure.clusters.max()) + 1 for figure, _ in parts[:-1])])
+    return _summed(
+        shares,
+        np.concatenate([k * figure.pulls for figure, k in shares]),
+        np.concatenate([k * figure.weights for figure, k in shares]),
+        np.concatenate(
+            [figure.clusters + start for (figure, _), start in zip(parts, starts, strict=True)]
+        ),
+        sum(figure.parameters for figure, _ in parts),
+    )
+
+
+def _summed(
+    parts: Sequence[tuple[Figure, float]],
+    pulls: Floats,
+    weights: Floats,
+    clusters: Integers,
+    parameters: int,
+) -> Figure:
+    ends = [sorted(k * end for end in figure.bounds) for figure, k in parts]
+    bounds = math.fsum(end[0] for end in ends), math.fsum(end[1] for end in ends)
+    return Figure(
+        math.fsum(k * figure.estimate for figure, k in parts),
+        pulls,
+        weights,
+        clusters,
+        bounds,
+        "share" if all(f.scale == "share" for f, _ in parts) else "open",
+        all(figure.all_or_nothing for figure, _ in parts),
+        parameters,
+        math.fsum(k * k * figure.unseen for figure, k in parts),
+    )
+
+
+def left_out(
+    figure: Callable[[Any], float | None],
+    clusters: Names | None,
+    n: int,
+    *,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    scale: Scale | None = None,
+) -> Figure | None:
+    """A figure of any rule, from what it is without each part of the clusters (jackknife).
+
+    Args:
+        figure: gives the figure of the rows whose numbers it is given, or None where undefined.
+        clusters: one name per row.
+        n: rows.
+        bounds: smallest and largest possible figure.
+        scale: by default a share between finite bounds.
+
+    Returns:
+        The figure of all rows; None where it is undefined.
+    """
+    estimate = figure(np.arange(n)) if n else None
+    if estimate is None:
+        return None
+    codes = cluster_numbers(clusters, n)
+    k = int(codes.max()) + 1
+    group = codes if k <= _GROUPS else np.random.default_rng(0).permutation(k)[codes] % _GROUPS
+    share = np.bincount(group) / n
+    without = [figure(np.flatnonzero(group != one)) for one in range(len(share))]
+    known = np.array([estimate if one is None else one for one in without])
+    pulls = (estimate - known) * (1.0 - share)
+    pulls -= share * pulls.sum()
+    return Figure(estimate, pulls, share, np.arange(len(share)), bounds, scale or _scale(bounds))
+
+
+# -- several at once -------------------------------------------------------------------------------
+
+
+def max_t(
+    figures: Sequence[Figure], null: float = 0.0, *, draws: int = 4000, seed: int = 0
+) -> list[float | None]:
+    """p-values of figures of the same rows, corrected for being the largest of them by chance.
+
+    Whole clusters are turned at random, so figures that move together cost little.
+
+    Args:
+        figures: figures of the same rows.
+        null: the supposed value of each.
+        draws: seeded draws; a smaller p-value than they can show is Bonferroni's.
+        seed: seed of the draws.
+
+    Source: P. Westfall and S. Young, "Resampling-based multiple testing", 1993; the multiplier
+    bootstrap, with Student's spread for few clusters.
+    """
+    plain = [figure.p_value(null) for figure in figures]
+    known = [
+        figure for figure in figures if figure.p_value(null) is not None and figure.variance > 0
+    ]
+    if not known:
+        return plain
+    size = 1 + max(int(figure.clusters.max()) for figure in known)
+    table = np.stack([np.bincount(f.clusters, weights=f.pulls, minlength=size) for f in known])
+    table = table / np.sqrt(np.sum(table**2, axis=1, keepdims=True))
+    rng, df = np.random.default_rng(seed), min(figure.df for figure in known)
+    spread = np.sqrt(rng.chisquare(df, draws) / df) if math.isfinite(df) else 1.0
+    largest = np.max(np.abs(table @ rng.standard_normal((size, draws))), axis=0) / spread
+    adjusted: list[float | None] = []
+    for p in plain:
+        if p is None:
+            adjusted.append(None)
+            continue
+        reached = (
+            int(np.sum(largest >= t_quantile(df, 1.0 - p))) if 0.0 < p < 1.0 else draws * (p >= 1.0)
+        )
+        adjusted.append(min(1.0, max(p, min((reached + 1) / (draws + 1), p * len(known)))))
+    return adjusted
+
+
+def heterogeneity(parts: Iterable[Figure]) -> float | None:
+    """p-value of "figures of different clusters are all equal"; None for fewer than two.
+
+    Source: W. Cochran, 1954; the F distribution for few clusters.
+    """
+    from scipy.special import fdtrc
+
+    known = [part for part in parts if part._known and part.variance > 0.0]
+    if len(known) < 2:
+        return None
+    weights = np.array([1.0 / part.variance for part in known])
+    values = np.array([part.estimate for part in known])
+    middle = float(weights @ values / weights.sum())
+    q = float(weights @ (values - middle) ** 2) / (len(known) - 1)
+    df = min(math.fsum(part.df for part in known), 1e6)
+    return float(fdtrc(len(known) - 1, df, q))
