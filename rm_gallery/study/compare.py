@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from rm_gallery.core.stats import Floats, np
-from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean, combined
 from rm_gallery.core.stats.intervals import Interval, shown_side
 from rm_gallery.core.stats.significance import PairedDifference, described, holm, sign_test
+from rm_gallery.core.stats.uncertainty import Estimate, clustered_mean, pooled
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import UNNAMED, Record, by_cause, plain
@@ -108,15 +108,12 @@ class RunComparison(Record):
     notes: tuple[str, ...] = field(default=())
 
 
-def compare(
-    *runs: str | Path | OpenRun, examples: int = EXAMPLES, seed: int = 0
-) -> list[RunComparison]:
+def compare(*runs: str | Path | OpenRun, examples: int = EXAMPLES) -> list[RunComparison]:
     """Hold every run but the first against the first, on the samples both have scored.
 
     Args:
         *runs: run folders of the same benchmark, rule and data, two or more.
         examples: samples to show of either direction.
-        seed: seed of the bootstrap of figures that are no means (Ties).
 
     Returns:
         One comparison per run but the first. Differences are second minus first; p-values of
@@ -136,7 +133,7 @@ def compare(
     reference = RunSamples(open_runs[0], subsets, causes)
     return _adjusted(
         [
-            _compare(reference, RunSamples(other, subsets, causes), examples, seed)
+            _compare(reference, RunSamples(other, subsets, causes), examples)
             for other in open_runs[1:]
         ]
     )
@@ -169,7 +166,7 @@ def check_same(first: OpenRun, second: OpenRun) -> None:
         )
 
 
-def _compare(first: RunSamples, second: RunSamples, examples: int, seed: int) -> RunComparison:
+def _compare(first: RunSamples, second: RunSamples, examples: int) -> RunComparison:
     for samples in (first, second):
         _check_unit(samples)
     runs, matched = (first.run, second.run), Matched(first, second)
@@ -185,7 +182,7 @@ def _compare(first: RunSamples, second: RunSamples, examples: int, seed: int) ->
         pairs = pairs.by_cluster()
         notes.append("samples of one prompt share a credit and are compared prompt by prompt")
     scored = pairs.scored
-    whole, parts, subset_notes = _differences(scored, seed)
+    whole, parts, subset_notes = _differences(scored)
     missing, shown, n_both = matched.missing(), tuple(_examples(scored, examples)), len(scored)
     only_first, only_second, mcnemar_p = _mcnemar(scored)
     suspicion, n_pairs = suspicion_of(pairs) if any(missing.values()) else {}, len(pairs)
@@ -195,8 +192,7 @@ def _compare(first: RunSamples, second: RunSamples, examples: int, seed: int) ->
         with_never_begun = matched.with_never_begun(pairs)
         del pairs
         at_worst, at_best = (
-            _differences(with_never_begun.fill(1.0 - best, best).scored, seed)[:2]
-            for best in (0.0, 1.0)
+            _differences(with_never_begun.fill(1.0 - best, best).scored)[:2] for best in (0.0, 1.0)
         )
     low, high = ({part.name: part for part in end[1]} for end in (at_worst, at_best))
     notes += [
@@ -276,7 +272,7 @@ def _with_limits(part: Difference, worst: Difference, best: Difference) -> Diffe
     return replace(part, bounds=bounds, at_worst=worst.paired.interval)
 
 
-def _differences(scored: Pairs, seed: int) -> tuple[Difference, list[Difference], list[str]]:
+def _differences(scored: Pairs) -> tuple[Difference, list[Difference], list[str]]:
     """The headline, the subsets and notes on them, of pairs that both runs have a credit of."""
     first = scored.runs[0]
     names = {code: name for name, code in first.subsets.items()}
@@ -284,12 +280,12 @@ def _differences(scored: Pairs, seed: int) -> tuple[Difference, list[Difference]
     reported = first.run.report.get("by_subset")
     rules = reported if isinstance(reported, Mapping) else {}
     ties = {name for name in subsets if rules.get(name or UNNAMED, {}).get("rule") == TIES_RULE}
-    parts, means = [], dict[str, ClusteredMean]()
+    parts, means = [], dict[str, Estimate]()
     for name in sorted(subsets):
         own = scored if len(subsets) == 1 else scored[scored.subset == subsets[name]]
         sides = _means(own.credit)
         difference = None if name in ties else _mean_difference(own)
-        if name in ties and (of_ties := ties_difference(own.side(1), own.side(0), seed)):
+        if name in ties and (of_ties := ties_difference(own.side(1), own.side(0))):
             difference, *sides = of_ties  # they are no mean of credits
             sides.reverse()
         if difference is not None:
@@ -301,7 +297,7 @@ def _differences(scored: Pairs, seed: int) -> tuple[Difference, list[Difference]
 
 def _mean_difference(
     pairs: Pairs, weights: Mapping[str, float] | None = None, by_subset: bool = False
-) -> ClusteredMean | None:
+) -> Estimate | None:
     """Second minus first; where subsets have weights, or are named to weigh alike, the mean of
     their means.
     """
@@ -315,9 +311,7 @@ def _mean_difference(
     return clustered_mean(changes, pairs.clusters, strata=strata, weights=codes, bounds=(-1.0, 1.0))
 
 
-def _difference(
-    name: str, sides: Sequence[float | None], mean: ClusteredMean, n: int
-) -> Difference:
+def _difference(name: str, sides: Sequence[float | None], mean: Estimate, n: int) -> Difference:
     return Difference(name, sides[0], sides[1], described(mean)._replace(n=n))
 
 
@@ -329,7 +323,7 @@ def _means(credit: Floats) -> list[float | None]:
 def _headline(
     scored: Pairs,
     subsets: Mapping[str, int],
-    means: Mapping[str, ClusteredMean],
+    means: Mapping[str, Estimate],
     parts: Sequence[Difference],
     ties: set[str],
 ) -> tuple[Difference, list[str]]:
@@ -345,7 +339,7 @@ def _headline(
         codes = [subsets[name] for name in linear]
         part = _mean_difference(scored[np.isin(scored.subset, codes)], by_subset=True)
         known = [] if part is None else [(part, float(len(linear)))]
-        whole = combined(known + [(means[name], 1.0) for name in means if name in ties])
+        whole = pooled(known + [(means[name], 1.0) for name in means if name in ties])
         weights = dict.fromkeys(means, 1.0)
     else:
         whole = _mean_difference(scored, weights)

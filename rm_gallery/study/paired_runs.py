@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rm_gallery.core.stats import Array, Floats, Integers, np
-from rm_gallery.core.stats.clustered import first_seen
+from rm_gallery.core.stats.columns import first_seen
 from rm_gallery.core.stats.denominator import NEVER_BEGUN, MissingnessTest, added, labelled_traits
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.study.runs import OpenRun, SampleRow

@@ -4,7 +4,6 @@ detector ask.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,9 +11,9 @@ from typing import Any, Literal, NamedTuple
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Reward
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean
 from rm_gallery.core.stats.denominator import added
-from rm_gallery.core.stats.intervals import Interval, wilson_interval
+from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.core.stats.uncertainty import clustered_mean
 from rm_gallery.core.utils.errors import Cause
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.figures import Record
@@ -376,42 +375,12 @@ def mean_finding(
         mean for kind in kinds if (mean := clustered_mean(values, kind, bounds=bounds)) is not None
     ]
 
-    def interval(mean: ClusteredMean, level: float) -> Interval:
-        return mean.interval(level) if unit == "share" else net_interval(values, mean, level)
-
     intervals = [
-        Interval(interval(mean, 1 - 0.05 / worst_of).low, interval(mean, 0.95).high)
+        Interval(lower.low, upper.high)
         for mean in means
+        if (lower := mean.interval(1 - 0.05 / worst_of)) and (upper := mean.interval())
     ]
     value = means[0].estimate if means else None
     ci95 = max(intervals, key=lambda interval: interval.high - interval.low, default=None)
     finding = Finding(probe, name, what, unit, value, ci95, len(values), distinct, **more)
     return finding if limit is None else finding.held_to(limit)
-
-
-def net_interval(values: Sequence[float], mean: ClusteredMean, level: float = 0.95) -> Interval:
-    """The interval of a share won less a share lost, from values within -1..1 whose clustered mean
-    is `mean`.
-
-    Where nothing is won or lost at all it is as wide as either share may be, and no wider.
-
-    Source: R. Newcombe, 1998, method 10 for paired proportions (here of one multinomial), with
-    Wilson limits for as many independent outcomes as the clusters are worth.
-    """
-    count = len(values)
-    spread = math.fsum((value - mean.estimate) ** 2 for value in values) / count
-    alike = spread <= 1e-12
-    n = mean.effective_clusters if alike else min(float(count), spread / mean.variance)
-    won = math.fsum(max(value, 0.0) for value in values) / count
-    gone = math.fsum(max(-value, 0.0) for value in values) / count
-    (l1, u1), (l2, u2) = wilson_interval(won * n, n, level), wilson_interval(gone * n, n, level)
-    both = math.sqrt(won * (1 - won) * gone * (1 - gone))
-    r = -won * gone / both if both else 0.0
-
-    def half(a: float, b: float) -> float:
-        return math.sqrt(max(0.0, a * a + b * b - 2 * r * a * b))
-
-    net = won - gone
-    return Interval(
-        max(-1.0, net - half(won - l1, u2 - gone)), min(1.0, net + half(u1 - won, gone - l2))
-    )

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 from rm_gallery.core.stats import Array, Floats, Integers, np
 from rm_gallery.core.stats.agreement import spearman
-from rm_gallery.core.stats.clustered import clustered_mean, first_seen
+from rm_gallery.core.stats.columns import first_seen
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.ranking import BestOf, best_of_n_curve
+from rm_gallery.core.stats.uncertainty import clustered_mean
 from rm_gallery.core.stats.validation import (
     Calibration,
     HeldOut,

@@ -20,7 +20,7 @@ from rm_gallery.core.data.schema import REFERENCE_KEYS, DataSample, TableSample
 from rm_gallery.core.reward.judges import asks_a_model, models_of, most_calls
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats import Integers, np
-from rm_gallery.core.stats.clustered import first_seen
+from rm_gallery.core.stats.columns import first_seen
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import to_line
 from rm_gallery.study.runs import SAMPLES

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from rm_gallery.core.stats import Bools, Floats, Integers, np
 from rm_gallery.core.stats.agreement import cohen_kappa_estimate
 from rm_gallery.core.stats.bradley_terry import bradley_terry, length_controlled
-from rm_gallery.core.stats.clustered import clustered_mean
 from rm_gallery.core.stats.corrected import corrected_mean, label_scale
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.significance import holm, sign_test
+from rm_gallery.core.stats.uncertainty import clustered_mean
 from rm_gallery.gallery.benchmarks.figures import Report, hundredths, interval
 from rm_gallery.gallery.benchmarks.judgements import Judged
 from rm_gallery.gallery.benchmarks.lead import contradicted
@@ -131,7 +131,7 @@ class ComparedRows:
         )
         return {
             "estimate": corrected.estimate,
-            "ci95": _wide(corrected.ci95),
+            "ci95": corrected.ci95,
             "p_value": None if null is None else corrected.p_value(null),
             "method": corrected.method,
             "n": corrected.n,
@@ -167,20 +167,9 @@ def mean_of(
     if not len(numbers):
         return Mean(None, None, None)
     exact = math.fsum(numbers) / len(numbers)
-    # no share of anything: Student's interval over clusters
-    if not all(map(math.isfinite, bounds)):
-        estimate = corrected_mean(numbers, numbers, clusters=names, bounds=bounds)
-        return Mean(exact, _wide(estimate.ci95), None if null is None else estimate.p_value(null))
     within = clustered_mean(numbers, names, bounds=bounds)
     assert within is not None
     return Mean(exact, within.interval(), None if null is None else within.p_value(null))
-
-
-def _wide(bounds: Interval | None) -> Interval | None:
-    """The interval, or None where it has no width: equal values on an open scale do not say how far
-    others may lie.
-    """
-    return None if bounds is None or bounds.low == bounds.high else bounds
 
 
 def counts_of(wins: Floats) -> dict[str, int]:
@@ -286,7 +275,7 @@ def equal_length_of(rows: ComparedRows) -> dict[str, Any]:
     )
     return {
         "estimate": controlled.estimate,
-        "ci95": _wide(controlled.ci95),
+        "ci95": controlled.ci95,
         "length_effect": controlled.length_effect,
         "n": controlled.n,
     }

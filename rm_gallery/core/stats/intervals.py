@@ -13,14 +13,18 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 from rm_gallery.core.stats import Floats, np
-from rm_gallery.core.stats.uncertainty import (
-    Interval,
-    check_level,
-    score_ends,
-    t_quantile,
-    two_tails,
-)
 from rm_gallery.core.utils.errors import ConfigError
+
+
+class Interval(NamedTuple):
+    """A closed range; as a confidence interval at the level it was asked for."""
+
+    low: float
+    high: float
+
+    def covers(self, value: float) -> bool:
+        """Tell whether `value` lies in the range, both ends included."""
+        return self.low <= value <= self.high
 
 
 def shown_side(value: float, interval: tuple[float, float], bounds: tuple[float, float]) -> int:
@@ -34,6 +38,17 @@ def shown_side(value: float, interval: tuple[float, float], bounds: tuple[float,
     """
     low, high = min(interval[0], bounds[0]), max(interval[1], bounds[1])
     return (low > value) - (high < value)
+
+
+def check_level(level: float) -> float:
+    """Return `level` if it is a confidence level strictly between 0 and 1; raise ConfigError
+    otherwise.
+    """
+    if not 0.0 < level < 1.0:
+        raise ConfigError(
+            f"a confidence level lies strictly between 0 and 1, for example 0.95; got {level!r}"
+        )
+    return level
 
 
 def check_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
@@ -76,6 +91,14 @@ def wilson_interval(successes: float, n: float, level: float = 0.95) -> Interval
     if n == 0:
         return Interval(0.0, 1.0)
     return score_ends(min(max(successes / n, 0.0), 1.0), z * z / n)
+
+
+def score_ends(share: float, square: float) -> Interval:
+    """Ends of Wilson's interval of a share, 0..1; `square` is the squared quantile over the trials."""
+    centre = (share + square / 2.0) / (1.0 + square)
+    half = math.sqrt(square * share * (1.0 - share) + square**2 / 4.0) / (1.0 + square)
+    # rounding must not push an end past the share itself when all trials agree
+    return Interval(min(share, max(0.0, centre - half)), max(share, min(1.0, centre + half)))
 
 
 def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval | None:
@@ -173,6 +196,21 @@ def _piece_interval(piece: Piece, quantile: float, low: float, high: float) -> I
         return Interval(max(low, piece.estimate - half), min(high, piece.estimate + half))
     ends = score_ends((piece.estimate - low) / (high - low), quantile**2 / piece.n_eff)
     return Interval(*(low + (high - low) * end for end in ends))
+
+
+def t_quantile(df: float, level: float) -> float:
+    """Standard errors from the middle to an end of an interval; the normal's for infinite df."""
+    from scipy.special import ndtri, stdtrit
+
+    tail = (1.0 + level) / 2.0
+    return float(stdtrit(df, tail)) if df < 1e6 else float(ndtri(tail))
+
+
+def two_tails(df: float, distance: float) -> float:
+    """Probability of lying farther than so many standard errors from the middle, on either side."""
+    from scipy.special import ndtr, stdtr
+
+    return float(2.0 * (stdtr(df, -distance) if df < 1e6 else ndtr(-distance)))
 
 
 # Exact convolution above this many different probabilities costs seconds, and the normal limit is

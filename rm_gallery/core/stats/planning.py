@@ -14,14 +14,9 @@ from functools import partial
 from statistics import NormalDist
 
 from rm_gallery.core.stats import Floats, Integers, np
-from rm_gallery.core.stats.clustered import (
-    ClusteredMean,
-    cluster_numbers,
-    clustered_mean,
-    intraclass_correlation,
-)
-from rm_gallery.core.stats.corrected import Corrected, corrected_mean
+from rm_gallery.core.stats.columns import cluster_numbers
 from rm_gallery.core.stats.intervals import check_level
+from rm_gallery.core.stats.uncertainty import Estimate, clustered_mean, intraclass_correlation
 from rm_gallery.core.utils.errors import ConfigError
 
 _NORMAL = NormalDist()
@@ -210,11 +205,9 @@ def _exact_power(rate: float, null: float, level: float) -> Callable[[int], floa
 
     def power(n: int) -> float:
         def rejected(k: int) -> bool:
-            share = k / n
-            return (
-                ClusteredMean(share, share * (1.0 - share) / n, n, n, float(n)).p_value(null)
-                < 1.0 - level
-            )
+            found = clustered_mean(np.arange(n) < k)
+            p = None if found is None else found.p_value(null)
+            return p is not None and p < 1.0 - level
 
         middle = round(n * null)
         below = bisect_left(range(middle), True, key=lambda k: not rejected(k)) - 1
@@ -238,7 +231,7 @@ def _first_that_holds(first: int, wanted: float, null: float, power: Callable[[i
 
 def _simulated_test(
     limit: _LargeSampleTest,
-    draw: Callable[[np.random.Generator, Integers, int], ClusteredMean | Corrected | None],
+    draw: Callable[[np.random.Generator, Integers, int], Estimate | None],
     null: float,
     level: float,
     wanted: float,
@@ -264,7 +257,7 @@ def _simulated_test(
 
 def _mean_of_rates(
     rng: np.random.Generator, clusters: Integers, k: int, *, rate: float, icc: float
-) -> ClusteredMean | None:
+) -> Estimate | None:
     """One draw of 0/1 outcomes whose chances vary over clusters (beta-binomial)."""
     chances: Floats = np.full(k, rate)
     if icc > 0.0 and 0.0 < rate < 1.0:
@@ -279,11 +272,11 @@ def _mean_of_rates(
 
 def _mean_of_scores(
     rng: np.random.Generator, clusters: Integers, k: int, *, mean: float, sd: float, icc: float
-) -> Corrected:
+) -> Estimate | None:
     """One draw of graded scores, normal with a part for the cluster."""
     common, own = rng.standard_normal(k)[clusters], rng.standard_normal(len(clusters))
     scores = mean + sd * (math.sqrt(icc) * common + math.sqrt(1.0 - icc) * own)
-    return corrected_mean(scores, scores, clusters=clusters.tolist(), bounds=(-math.inf, math.inf))
+    return clustered_mean(scores, clusters, bounds=(-math.inf, math.inf))
 
 
 def _mean_of_pairs(
@@ -294,7 +287,7 @@ def _mean_of_pairs(
     effect: float,
     discordance: float,
     icc: float,
-) -> ClusteredMean | None:
+) -> Estimate | None:
     """One draw of paired 0/1 differences; rows share their cluster's outcome with sqrt(icc)."""
     luck = rng.random(len(clusters))
     if icc > 0.0:

@@ -22,8 +22,9 @@ from typing import Any, Literal, NamedTuple
 
 from rm_gallery.core.stats import ArrayLike, Floats, Names, np
 from rm_gallery.core.stats.agreement import complete_pairs
-from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean, names_where
+from rm_gallery.core.stats.columns import names_where
 from rm_gallery.core.stats.intervals import Interval, check_bounds, check_level
+from rm_gallery.core.stats.uncertainty import Estimate, clustered_mean
 from rm_gallery.core.utils.errors import ConfigError
 
 
@@ -114,7 +115,7 @@ def paired_mean(
     clusters: Names | None = None,
     strata: Names | None = None,
     weights: Mapping[Any, float] | None = None,
-) -> ClusteredMean | None:
+) -> Estimate | None:
     """Mean of first minus second with its uncertainty; None where no sample has both.
 
     Args:
@@ -165,14 +166,21 @@ def paired_difference(
     return described(mean, len(first) - mean.n, level)
 
 
-def described(mean: ClusteredMean, n_left_out: int = 0, level: float = 0.95) -> PairedDifference:
+def described(mean: Estimate, n_left_out: int = 0, level: float = 0.95) -> PairedDifference:
     """Interval and p-value of a mean difference, and the samples a difference like it needs."""
-    difference, p_value = mean.estimate, mean.p_value(0.0)
+    difference = mean.estimate
     # per sample, clusters included: the mean square is the variance and the square of the mean
     square = mean.variance * mean.n + difference**2
-    needed = None if difference == 0.0 else pairs_needed(difference, square)
+    known = difference != 0.0 and math.isfinite(square)
+    needed = pairs_needed(difference, square) if known else None
     return PairedDifference(
-        difference, mean.interval(level), p_value, needed, mean.n, mean.n_clusters, n_left_out
+        difference,
+        mean.interval(level),
+        mean.p_value(0.0),
+        needed,
+        mean.n,
+        mean.n_clusters,
+        n_left_out,
     )
 
 

@@ -2,8 +2,8 @@
 
 Near the truth any figure is a sum over rows (a mean, a difference, F1, a rank correlation, the
 strength of a system): each row pulls the estimate a little, which statistics calls its influence.
-Pulls of one cluster add up, and how far these sums lie apart is the variance. So a `Figure` is its
-estimate, a pull of each row, and the share of the information that each row brings. A difference of
+Pulls of one cluster add up, and how far these sums lie apart is the variance. So an `Estimate` is its
+value, a pull of each row, and the share of the information that each row brings. A difference of
 two figures of the same rows is the difference of their pulls, so that pairing needs no code; nor
 does a weighted mean, the largest of many differences, or a difference between subsets.
 
@@ -23,10 +23,17 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from rm_gallery.core.stats import ArrayLike, Floats, Integers, Names, np
 from rm_gallery.core.stats.columns import cluster_numbers
+from rm_gallery.core.stats.intervals import (
+    Interval,
+    check_level,
+    score_ends,
+    t_quantile,
+    two_tails,
+)
 from rm_gallery.core.utils.errors import ConfigError
 
 Scale = Literal["share", "correlation", "open"]
@@ -40,34 +47,10 @@ _FEW = 20
 value up to three times too often.
 """
 _NEVER_ONE = 1.0 - 1e-9
-_GROUPS = 40
-"""So many parts of the clusters are left out, one after the other, where a figure is no mean."""
-
-
-class Interval(NamedTuple):
-    """A closed range; as a confidence interval at the level it was asked for."""
-
-    low: float
-    high: float
-
-    def covers(self, value: float) -> bool:
-        """Tell whether `value` lies in the range, both ends included."""
-        return self.low <= value <= self.high
-
-
-def check_level(level: float) -> float:
-    """Return `level` if it is a confidence level strictly between 0 and 1; raise ConfigError
-    otherwise.
-    """
-    if not 0.0 < level < 1.0:
-        raise ConfigError(
-            f"a confidence level lies strictly between 0 and 1, for example 0.95; got {level!r}"
-        )
-    return level
 
 
 @dataclass(frozen=True, eq=False)
-class Figure:
+class Estimate:
     """A figure with all that its uncertainty rests on.
 
     Attributes:
@@ -131,24 +114,27 @@ class Figure:
         if k < 2:
             return math.inf
         rows = float(self.pulls @ self.pulls)
-        if k == self.n:
-            known = self.all_or_nothing and self.scale == "share"
-            return rows * (1.0 if known else k / (k - 1.0)) + self.unseen
+        if self._binomial:
+            return rows + self.unseen
         apart = float(np.sum(sums**2 / (1.0 - np.minimum(weights, _NEVER_ONE))))
         sizes = np.bincount(self.clusters[self.weights > 0.0]).astype(np.float64)
         sizes = sizes[sizes > 0.0]
         design = 1.0 + (float(sizes @ sizes) / self.n - 1.0) * _within(sums, sizes, rows)
         return max(apart, rows * design * k / (k - 1.0)) + self.unseen
 
+    @property
+    def _binomial(self) -> bool:
+        """Whether the mean says all about the spread: independent rows, all or nothing."""
+        return self.all_or_nothing and self.scale == "share" and self.n_clusters == self.n
+
     @cached_property
     def df(self) -> float:
         """Degrees of freedom of the variance: those of a sum of squares over clusters as heavy as
         these (Satterthwaite, Bell and McCaffrey).
         """
+        if self._binomial:
+            return math.inf
         _, w = self._by_cluster
-        if len(w) == self.n:
-            known = self.all_or_nothing and self.scale == "share"
-            return math.inf if known else max(1.0, self.n - float(self.parameters))
         d, square = w**2 / (1.0 - np.minimum(w, _NEVER_ONE)), float(w @ w)
         own = 1.0 - 2.0 * w + square
         # over all pairs of clusters, less those of one with itself: d_i d_j (square - w_i - w_j)²
@@ -335,29 +321,6 @@ def intraclass_correlation(values: Floats, clusters: Integers) -> float:
     return _within(sums, sizes, float(residuals @ residuals))
 
 
-def score_ends(share: float, square: float) -> Interval:
-    """Ends of Wilson's interval of a share, 0..1; `square` is the squared quantile over the trials."""
-    centre = (share + square / 2.0) / (1.0 + square)
-    half = math.sqrt(square * share * (1.0 - share) + square**2 / 4.0) / (1.0 + square)
-    # rounding must not push an end past the share itself when all trials agree
-    return Interval(min(share, max(0.0, centre - half)), max(share, min(1.0, centre + half)))
-
-
-def t_quantile(df: float, level: float) -> float:
-    """Standard errors from the middle to an end of an interval; the normal's for infinite df."""
-    from scipy.special import ndtri, stdtrit
-
-    tail = (1.0 + level) / 2.0
-    return float(stdtrit(df, tail)) if df < 1e6 else float(ndtri(tail))
-
-
-def two_tails(df: float, distance: float) -> float:
-    """Probability of lying farther than so many standard errors from the middle, on either side."""
-    from scipy.special import ndtr, stdtr
-
-    return float(2.0 * (stdtr(df, -distance) if df < 1e6 else ndtr(-distance)))
-
-
 def _two_binomial_tails(successes: float, n: float, null: float) -> float:
     """Twice the smaller binomial tail, interpolated for counts that are fractions.
 
@@ -382,7 +345,7 @@ def clustered_mean(
     strata: Names | None = None,
     weights: Mapping[Any, float] | None = None,
     bounds: tuple[float, float] = (0.0, 1.0),
-) -> Figure | None:
+) -> Estimate | None:
     """Mean of outcomes that come in clusters, or the weighted mean of the means of strata.
 
     Outcomes that are all, half or nothing get the score test, graded ones their observed spread, so
@@ -430,7 +393,7 @@ def clustered_mean(
         pulls = (outcomes - means[places]) * per_row
         if whole:
             unseen = _unseen((means - low) / (high - low), counts, shares) * (high - low) ** 2
-    return Figure(
+    return Estimate(
         estimate,
         pulls,
         per_row,
@@ -485,7 +448,7 @@ def share_of(
     clusters: Names | None = None,
     *,
     bounds: tuple[float, float] = (0.0, 1.0),
-) -> Figure | None:
+) -> Estimate | None:
     """Sum over sum: precision, recall, F1, a mean per call. None where the lower sum is 0.
 
     Args:
@@ -501,10 +464,10 @@ def share_of(
     estimate = float(above.sum()) / total
     pulls = (above - estimate * below) / total
     codes = cluster_numbers(clusters, len(above))
-    return Figure(estimate, pulls, below / total, codes, bounds, _scale(bounds), True)
+    return Estimate(estimate, pulls, below / total, codes, bounds, _scale(bounds), True)
 
 
-def combination(parts: Sequence[tuple[Figure, float]]) -> Figure:
+def combination(parts: Sequence[tuple[Estimate, float]]) -> Estimate:
     """Weighted sum of figures of the same rows; what they share cancels by itself.
 
     Raises:
@@ -523,12 +486,12 @@ def combination(parts: Sequence[tuple[Figure, float]]) -> Figure:
     )
 
 
-def difference(first: Figure, second: Figure) -> Figure:
+def difference(first: Estimate, second: Estimate) -> Estimate:
     """First minus second, of the same rows."""
     return combination([(first, 1.0), (second, -1.0)])
 
 
-def pooled(parts: Sequence[tuple[Figure, float]]) -> Figure | None:
+def pooled(parts: Sequence[tuple[Estimate, float]]) -> Estimate | None:
     """Weighted mean of figures that share no clusters; None without any.
 
     Weights are above 0 and are scaled to sum to 1.
@@ -550,15 +513,15 @@ def pooled(parts: Sequence[tuple[Figure, float]]) -> Figure | None:
 
 
 def _summed(
-    parts: Sequence[tuple[Figure, float]],
+    parts: Sequence[tuple[Estimate, float]],
     pulls: Floats,
     weights: Floats,
     clusters: Integers,
     parameters: int,
-) -> Figure:
+) -> Estimate:
     ends = [sorted(k * end for end in figure.bounds) for figure, k in parts]
     bounds = math.fsum(end[0] for end in ends), math.fsum(end[1] for end in ends)
-    return Figure(
+    return Estimate(
         math.fsum(k * figure.estimate for figure, k in parts),
         pulls,
         weights,
@@ -571,45 +534,62 @@ def _summed(
     )
 
 
-def left_out(
-    figure: Callable[[Any], float | None],
-    clusters: Names | None,
-    n: int,
+def of_sums(
+    columns: Floats,
+    statistic: Callable[[Floats], Any],
+    clusters: Names | None = None,
     *,
+    unseen: Floats | None = None,
     bounds: tuple[float, float] = (0.0, 1.0),
     scale: Scale | None = None,
-) -> Figure | None:
-    """A figure of any rule, from what it is without each part of the clusters (jackknife).
+) -> Estimate | None:
+    """Any figure of column sums, from what it is without each row (jackknife).
 
     Args:
-        figure: gives the figure of the rows whose numbers it is given, or None where undefined.
+        columns: what each row adds, shape (rows, columns).
+        statistic: maps sums, shape (k, columns), to figures, shape (k,), NaN where undefined.
         clusters: one name per row.
-        n: rows.
+        unseen: rows of each possible kind, shape (kinds, columns), of which half a one more is
+            supposed: few rows show too little of what is rare.
         bounds: smallest and largest possible figure.
         scale: by default a share between finite bounds.
 
     Returns:
         The figure of all rows; None where it is undefined.
     """
-    estimate = figure(np.arange(n)) if n else None
-    if estimate is None:
+    estimate, pulls = _jackknifed(columns, statistic)
+    if not math.isfinite(estimate):
         return None
+    n, more = len(columns), 0.0
+    if unseen is not None:
+        whole = columns.sum(axis=0) + unseen.sum(axis=0) / 2.0
+        supposed, own = (_without(whole, rows, statistic) for rows in (columns, unseen))
+        more = max(0.0, float(supposed @ supposed + own @ own / 2.0 - pulls @ pulls))
+    weights: Floats = np.full(n, 1.0 / n)
     codes = cluster_numbers(clusters, n)
-    k = int(codes.max()) + 1
-    group = codes if k <= _GROUPS else np.random.default_rng(0).permutation(k)[codes] % _GROUPS
-    share = np.bincount(group) / n
-    without = [figure(np.flatnonzero(group != one)) for one in range(len(share))]
-    known = np.array([estimate if one is None else one for one in without])
-    pulls = (estimate - known) * (1.0 - share)
-    pulls -= share * pulls.sum()
-    return Figure(estimate, pulls, share, np.arange(len(share)), bounds, scale or _scale(bounds))
+    return Estimate(estimate, pulls, weights, codes, bounds, scale or _scale(bounds), unseen=more)
+
+
+def _jackknifed(columns: Floats, statistic: Callable[[Floats], Any]) -> tuple[float, Floats]:
+    sums = columns.sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        estimate = float(np.asarray(statistic(sums[None]))[0]) if len(columns) else math.nan
+    pulls = _without(sums, columns, statistic)
+    return estimate, pulls - pulls.sum() / max(len(columns), 1)
+
+
+def _without(sums: Floats, rows: Floats, statistic: Callable[[Floats], Any]) -> Floats:
+    """What each row adds to the figure of the sums; 0 where the figure needs it."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        whole, each = statistic(sums[None]), statistic(sums - rows)
+    return np.nan_to_num(np.asarray(whole - each, dtype=np.float64), posinf=0.0, neginf=0.0)
 
 
 # -- several at once -------------------------------------------------------------------------------
 
 
 def max_t(
-    figures: Sequence[Figure], null: float = 0.0, *, draws: int = 4000, seed: int = 0
+    figures: Sequence[Estimate], null: float = 0.0, *, draws: int = 4000, seed: int = 0
 ) -> list[float | None]:
     """p-values of figures of the same rows, corrected for being the largest of them by chance.
 
@@ -648,7 +628,7 @@ def max_t(
     return adjusted
 
 
-def heterogeneity(parts: Iterable[Figure]) -> float | None:
+def heterogeneity(parts: Iterable[Estimate]) -> float | None:
     """p-value of "figures of different clusters are all equal"; None for fewer than two.
 
     Source: W. Cochran, 1954; the F distribution for few clusters.

@@ -20,8 +20,12 @@ EARLIER: dict[str, dict[str, str]] = {
         "Lookout": "rm_gallery.core.stats.denominator:MissingnessTest",
     },
     "rm_gallery.core.stats.clustered": {
-        "likeness": "rm_gallery.core.stats.clustered:intraclass_correlation",
-        "correlation_in_cells": "rm_gallery.core.stats.clustered:correlation_within_strata",
+        "ClusteredMean": "rm_gallery.core.stats.uncertainty:Estimate",
+        "clustered_mean": "rm_gallery.core.stats.uncertainty:clustered_mean",
+        "cluster_numbers": "rm_gallery.core.stats.columns:cluster_numbers",
+        "combined": "rm_gallery.core.stats.uncertainty:pooled",
+        "intraclass_correlation": "rm_gallery.core.stats.uncertainty:intraclass_correlation",
+        "likeness": "rm_gallery.core.stats.uncertainty:intraclass_correlation",
     },
     "rm_gallery.core.stats.bradley_terry": {
         "Standing": "rm_gallery.core.stats.bradley_terry:RankedSystem",

@@ -12,11 +12,10 @@ from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged
 from rm_gallery.gallery.benchmarks.rules import Tally, headline, merged
-from rm_gallery.gallery.benchmarks.steps import harmonic_mean, interval_of
+from rm_gallery.gallery.benchmarks.steps import harmonic_mean
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from rm_gallery.core.stats import Floats
 
 CELLS = ("TP", "FP", "TN", "FN")
 _CELL = {(True, True): 0, (False, True): 1, (False, False): 2, (True, False): 3}
@@ -59,15 +58,15 @@ def cells_figure(
     parts: Sequence[Cells],
     measure: Measure,
     beside: Beside,
-    named: str,
-    seed: int,
 ) -> Figure:
     """The measure of all parts' counts together, with `beside` of them in `extra`.
 
-    Its interval comes from draws of whole clusters. Its bounds call all that is missing wrongly,
-    and rightly.
+    Its interval is over clusters, with half of one more cluster supposed in each cell. Its bounds
+    call all that is missing wrongly, and rightly.
     """
     import numpy as np
+
+    from rm_gallery.core.stats.uncertainty import of_sums
 
     clusters: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for part in parts:
@@ -82,34 +81,15 @@ def cells_figure(
     score, extra = (measure(tp, fp, tn, fn), beside(tp, fp, tn, fn)) if clusters else (None, {})
     ci95 = None
     if score is not None:
-        # sorted, so that the order in which samples finish changes no draw;
-        # clusters that are all alike would know the figure exactly: then it is drawn as for one
-        # cluster
-        for rows in (sorted(clusters.values()), [[tp, fp, tn, fn]]):
-            drawn = [measure(*map(float, each)) for each in _draws(rows, seed, named)]
-            ci95 = interval_of([np.array([each for each in drawn if each is not None])], score)
-            if ci95 is not None and ci95.low < ci95.high:
-                break
+
+        def measured(sums: Floats) -> list[float | None]:
+            return [measure(*each) for each in sums.tolist()]
+
+        # sorted, so that the order in which samples finish changes no digit
+        table = np.array(sorted(clusters.values()), dtype=np.float64)
+        whole = of_sums(table, measured, unseen=np.eye(4))
+        ci95 = None if whole is None else whole.interval()
     return Figure(rule, score=score, ci95=ci95, extra=dict(extra), **known)
-
-
-def _draws(clusters: Sequence[Sequence[int]], seed: int, name: str) -> NDArray[np.float64]:
-    """Bootstrap draws of the four counts, whole clusters at a time.
-
-    Where no good one, or no bad one, was ever misjudged, or there is one cluster only, resampling
-    would know that rate exactly; it is then drawn from the Jeffreys posterior instead.
-    """
-    from rm_gallery.core.stats.clustered import N_DRAWS, cluster_sum_draws, named_generator
-
-    rng = named_generator(seed, name)
-    drawn = cluster_sum_draws(clusters, rng)
-    for hit, miss in ((0, 3), (2, 1)):
-        hits, misses = (sum(counts[cell] for counts in clusters) for cell in (hit, miss))
-        if hits + misses and (len(clusters) == 1 or not (hits and misses)):
-            n = hits + misses
-            rate = rng.beta(hits + 0.5, misses + 0.5, size=N_DRAWS)
-            drawn[:, hit], drawn[:, miss] = n * rate, n * (1 - rate)
-    return drawn
 
 
 Beside = Callable[..., Extra]
@@ -126,7 +106,6 @@ class CountsScorer:
     Args:
         rule: its name, of `MEASURES`.
         items: what is counted.
-        seed: that of the draws.
         beside: figures of the same counts.
         further: what is counted beside them.
         once: whether the second of two samples with one id is not counted.
@@ -140,12 +119,11 @@ class CountsScorer:
         self,
         rule: str,
         items: Callable[[Judged], Called],
-        seed: int,
         beside: Beside = lambda *cells: {},
         further: Callable[[Judged], Asides] = lambda judged: {},
         once: bool = False,
     ) -> None:
-        self._rule, self._items, self._beside, self._seed = rule, items, beside, seed
+        self._rule, self._items, self._beside = rule, items, beside
         self._further, self._once = further, once
         self._parts: defaultdict[str, Cells] = defaultdict(self.part)
         self._others: defaultdict[tuple[str, str], Cells] = defaultdict(Cells)
@@ -180,7 +158,7 @@ class CountsScorer:
         self, rule: str, name: str, parts: Sequence[Cells], beside: Beside = lambda *cells: {}
     ) -> Figure:
         """The figure of some parts together."""
-        return cells_figure(rule, parts, MEASURES[rule], beside, f"{rule} {name}", self._seed)
+        return cells_figure(rule, parts, MEASURES[rule], beside)
 
 
 def ratio(some: float, all_of: float) -> float:

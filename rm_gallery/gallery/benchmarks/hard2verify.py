@@ -59,7 +59,7 @@ class Hard2Verify(StepBenchmark):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count steps, answers and first errors."""
-        return CountsScorer(RULE, self._steps, seed, shares, further=self._further)
+        return CountsScorer(RULE, self._steps, shares, further=self._further)
 
     def _steps(self, judged: Judged) -> Called:
         right, scores = judged.label.get("human_labels") or [], step_scores(judged)

@@ -96,7 +96,7 @@ class PRMBench(StepBenchmark):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count steps."""
-        return _Steps(self.step_rule, seed)
+        return _Steps(self.step_rule)
 
     def recorded_line(self, group: JudgeGroup, report: Report) -> Extra:
         """The report with the official counts and figures at hand, overall and by class."""
@@ -154,8 +154,8 @@ class _Steps(CountsScorer):
     outside = frozenset({CORRECT})
     part = _StepCounts
 
-    def __init__(self, rule: StepRule, seed: int) -> None:
-        super().__init__(RULE, self._steps, seed, once=True)
+    def __init__(self, rule: StepRule) -> None:
+        super().__init__(RULE, self._steps, once=True)
         self._step_rule = rule
 
     def _steps(self, judged: Judged) -> Called:
@@ -195,7 +195,7 @@ class _Steps(CountsScorer):
             counts = dict(zip(CELLS, cells, strict=True))
             return {**counts, "F1": f1, "F1neg": f1_negative, "first_error_accuracy": first}
 
-        return cells_figure(rule, parts, measure, shown, f"prmbench {name}", self._seed)
+        return cells_figure(rule, parts, measure, shown)
 
 
 def f_scores(tp: float, fp: float, tn: float, fn: float) -> tuple[float, float]:

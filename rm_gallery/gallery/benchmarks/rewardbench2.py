@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -48,10 +48,8 @@ from rm_gallery.gallery.benchmarks.rules import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from rm_gallery.core.stats.clustered import ClusteredMean
+    from rm_gallery.core.stats import Floats
+    from rm_gallery.core.stats.uncertainty import Estimate
 
 SUBSETS = ("Factuality", "Precise IF", "Math", "Safety", "Focus", "Ties")
 _EXTRA_COLUMNS = ("models", "total_completions")
@@ -118,7 +116,7 @@ class RewardBench2(Benchmark):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count under the rules of the subsets."""
-        return _SubsetMean(seed)
+        return _SubsetMean()
 
     def check(self, reward: BaseReward) -> None:
         """A ranking compares answers, a rating scores each."""
@@ -190,13 +188,12 @@ def _read(scores: Iterable[float | None], unread: float) -> list[float]:
 class _SubsetMean:
     """The unweighted mean of the subsets present."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self) -> None:
         self._tallies = tie_credit()
         self._ties: defaultdict[str, TiesTally] = defaultdict(TiesTally)
         self._upstream: defaultdict[str, Tally] = defaultdict(Tally)
         self._upstream_ties = TiesTally()
         self._unread = 0
-        self._seed = seed
 
     def add(self, judged: Judged) -> float | None:
         ties = is_ties(judged.subset)
@@ -215,16 +212,16 @@ class _SubsetMean:
         return (self._ties[judged.subset] if ties else self._tallies).add(judged)
 
     def report(self) -> Report:
-        from rm_gallery.core.stats.clustered import combined
+        from rm_gallery.core.stats.uncertainty import pooled
 
         parts, by_subset = self._tallies.figures(), self._tallies.by_subset
         # every scored subset weighs the same; the first mean stands for all of them but Ties
         n_means = sum(counts.n_scored > 0 for counts in by_subset.values())
         means = [(mean_over_clusters(by_subset), n_means)]
         for name, ties in self._ties.items():
-            parts[name], of_ties = ties.figure(self._seed, name)
+            parts[name], of_ties = ties.figure()
             means.append((of_ties, 1))
-        whole = combined([(mean, n) for mean, n in means if mean is not None])
+        whole = pooled([(mean, n) for mean, n in means if mean is not None])
         n_unfit = self._tallies.n_unfit + sum(ties.n_unfit for ties in self._ties.values())
         there = {part.strip().lower() for part in parts}
         gaps = {
@@ -418,22 +415,15 @@ class TiesTally:
         """The contributions of every prompt."""
         return list(map(self.contributions, self.prompts()))
 
-    def figure(self, seed: int, name: str) -> tuple[Figure, ClusteredMean | None]:
+    def figure(self) -> tuple[Figure, Estimate | None]:
         """The composite with its parts, and what its uncertainty over prompts rests on (None
         without a score).
         """
-        from rm_gallery.core.stats.clustered import cluster_sum_draws, from_draws, named_generator
-
         table = self.table()
         parts = ties_parts(table)
-        score, whole = parts.pop("composite"), None
-        if score is not None:
-            # a ref and a tied row of the same prompt are drawn together
-            draws = _composites(cluster_sum_draws(table, named_generator(seed, name)))
-            # the margin aside, prompts that all behave alike would make the composite look known
-            # exactly
-            alike = len({row[:7] for row in table}) == 1
-            whole = from_draws(score, draws[:0] if alike else draws, len(table), bounds=BOUNDS)
+        score = parts.pop("composite")
+        # a ref and a tied row of one prompt are one row of the table
+        whole = None if score is None else _over_prompts(table, _composites, BOUNDS)
         ci95 = None if whole is None else whole.interval()
         figure = Figure(
             TIES_RULE,
@@ -472,15 +462,22 @@ def _ratios(sums: Iterable[Any]) -> dict[str, tuple[Any, Any]]:
 BOUNDS = (-WEIGHTS["margin"], sum(WEIGHTS.values()))
 
 
-def _composites(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+def _composites(sums: Floats) -> Floats:
     """The composite of every row of summed contributions; NaN where a part is over nothing."""
+    means = {name: hits / n for name, (hits, n) in _ratios(sums.T).items()}
+    return sum((weight * means[name] for name, weight in WEIGHTS.items()), start=0.0 * sums[:, 0])
+
+
+def _over_prompts(
+    table: Iterable[Sequence[float]],
+    figure: Callable[[Floats], Floats],
+    bounds: tuple[float, float],
+) -> Estimate | None:
     import numpy as np
 
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = {name: hits / n for name, (hits, n) in _ratios(sums.T).items()}
-        return np.asarray(
-            np.sum([weight * means[name] for name, weight in WEIGHTS.items()], axis=0)
-        )
+    from rm_gallery.core.stats.uncertainty import of_sums
+
+    return of_sums(np.array(list(table), dtype=np.float64), figure, bounds=bounds)
 
 
 ScoredRow = tuple[str, Sequence[float | None], Sequence[bool]]
@@ -488,15 +485,11 @@ ScoredRow = tuple[str, Sequence[float | None], Sequence[bool]]
 
 
 def ties_difference(
-    first: Iterable[ScoredRow], second: Iterable[ScoredRow], seed: int = 0
-) -> tuple[ClusteredMean, float, float] | None:
-    """One reward's composite minus another's on the same rows, over prompts drawn together, and
-    both; None without one.
+    first: Iterable[ScoredRow], second: Iterable[ScoredRow]
+) -> tuple[Estimate, float, float] | None:
+    """One reward's composite minus another's on the same rows, over their prompts, and both; None
+    without one.
     """
-    import numpy as np
-
-    from rm_gallery.core.stats.clustered import cluster_sum_draws, from_draws, named_generator
-
     tallies = []
     for rows in (first, second):
         tally = TiesTally()
@@ -504,15 +497,12 @@ def ties_difference(
             tally.add_row(name, whole(scores) if has_preference(right) else None, right)
         tallies.append(tally)
     prompts = sorted({name for tally in tallies for name in tally.prompts()})
-    if not prompts:
-        return None
-    table = np.array(
-        [[*tallies[0].contributions(name), *tallies[1].contributions(name)] for name in prompts]
-    )
-    own, other = (ties_parts(part)["composite"] for part in (table[:, :8], table[:, 8:]))
+    table = [[value for tally in tallies for value in tally.contributions(p)] for p in prompts]
+    own, other = (ties_parts(map(tally.contributions, prompts))["composite"] for tally in tallies)
     if own is None or other is None:
         return None
-    sums = cluster_sum_draws(table.tolist(), named_generator(seed, "ties difference"))
-    draws = _composites(sums[:, :8]) - _composites(sums[:, 8:])
     width = BOUNDS[1] - BOUNDS[0]
-    return from_draws(own - other, draws, len(prompts), bounds=(-width, width)), own, other
+    change = _over_prompts(
+        table, lambda sums: _composites(sums[:, :8]) - _composites(sums[:, 8:]), (-width, width)
+    )
+    return None if change is None else (change, own, other)

@@ -38,7 +38,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
 )
 
 if TYPE_CHECKING:
-    from rm_gallery.core.stats.clustered import ClusteredMean
+    from rm_gallery.core.stats.uncertainty import Estimate
 
 Credit = Callable[[Judged], "float | None"]
 """What a scored sample earns, 0..1; None when a judgement it needs is missing."""
@@ -316,7 +316,7 @@ def _cluster_number(cluster: str) -> int:
 
 def mean_over_clusters(
     tallies: Mapping[str, Tally], weights: Mapping[str, float] | None = None
-) -> ClusteredMean | None:
+) -> Estimate | None:
     """The mean of the tallies' means, each weighing the same or as `weights` say, with what its
     uncertainty rests on.
 
@@ -325,7 +325,7 @@ def mean_over_clusters(
     """
     import numpy as np
 
-    from rm_gallery.core.stats.clustered import clustered_mean
+    from rm_gallery.core.stats.uncertainty import clustered_mean
 
     # without clusters only scores are kept
     scored = {name: tallies[name] for name in sorted(tallies) if tallies[name].clusters}

@@ -56,9 +56,10 @@ from rm_gallery.gallery.benchmarks.rules import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from typing_extensions import Self
+
+    from rm_gallery.core.stats import Floats
+    from rm_gallery.core.stats.uncertainty import Estimate
 
 
 @dataclass(frozen=True)
@@ -247,20 +248,6 @@ def step_scores(judged: Judged) -> list[float] | None:
     return whole(scores) or None if judged.status == "scored" else None
 
 
-def interval_of(draws: Sequence[NDArray[np.float64]], score: float | None) -> Interval | None:
-    """95 % interval of the mean of some parts' bootstrap draws, each weighing the same; it holds
-    the score itself.
-    """
-    import numpy as np
-
-    from rm_gallery.core.stats.clustered import draws_interval
-
-    interval = draws_interval(np.mean(np.stack(list(draws)), axis=0)) if draws else None
-    if interval is None or score is None:
-        return None
-    return Interval(min(interval.low, score), max(interval.high, score))
-
-
 def solution(steps: Sequence[str], right: Sequence[bool | None], **label: Any) -> Output:
     """One output with its steps, as `DataSample` takes it; `right` is None for a step that nobody
     labelled.
@@ -332,7 +319,7 @@ class ProcessBench(StepBenchmark):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count solutions."""
-        return _FirstErrors(self.step_rule, seed)
+        return _FirstErrors(self.step_rule)
 
 
 def _label(value: Any) -> int | None:
@@ -349,29 +336,38 @@ def harmonic_mean(a: float, b: float) -> float:
     return 2 * a * b / (a + b) if a + b else 0.0
 
 
-def _draws(solutions: Tally, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Bootstrap draws of an accuracy, whole problems at a time; from Jeffreys' posterior where all
-    earned the same or share a problem.
-    """
-    from rm_gallery.core.stats.clustered import cluster_sum_draws, mean_draws
+_KINDS = ((1, 1, 0, 0), (0, 1, 0, 0), (0, 0, 1, 1), (0, 0, 0, 1))
+"""What one solution adds, by what it is and whether it was found: found and all of the wrong ones,
+then of the right ones.
+"""
 
-    clusters: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
-    for credit, cluster in zip(solutions.credits, solutions.clusters, strict=True):
-        clusters[cluster][0] += int(credit)
-        clusters[cluster][1] += 1
-    mean = solutions.mean
-    if mean is not None and (mean in (0.0, 1.0) or len(clusters) == 1):
-        return mean_draws({mean: solutions.n_scored}, rng)
-    sums = cluster_sum_draws(list(clusters.values()), rng)
-    drawn: NDArray[np.float64] = sums[:, 0] / sums[:, 1]
-    return drawn
+
+def _first_errors(kinds: Mapping[bool, Tally]) -> Estimate | None:
+    """The harmonic mean of both accuracies, over problems; None without solutions of either kind."""
+    import numpy as np
+
+    from rm_gallery.core.stats.uncertainty import of_sums
+
+    problems: defaultdict[int, list[float]] = defaultdict(lambda: [0.0] * 4)
+    for first, tally in ((0, kinds[True]), (2, kinds[False])):
+        for credit, problem in zip(tally.credits, tally.clusters, strict=True):
+            problems[problem][first] += credit
+            problems[problem][first + 1] += 1.0
+
+    def measure(sums: Floats) -> Floats:
+        wrong_ones, right_ones = sums[:, 0] / sums[:, 1], sums[:, 2] / sums[:, 3]
+        found: Floats = 2.0 * wrong_ones * right_ones / (wrong_ones + right_ones)
+        return np.where(wrong_ones + right_ones == 0.0, 0.0, found)
+
+    table = np.array(sorted(problems.values()), dtype=np.float64).reshape(-1, 4)
+    return of_sums(table, measure, unseen=np.array(_KINDS, dtype=np.float64))
 
 
 class _FirstErrors:
     """Predictions of the first wrong step, by set, for wrong and for right solutions apart."""
 
-    def __init__(self, rule: StepRule, seed: int) -> None:
-        self._rule, self._seed = rule, seed
+    def __init__(self, rule: StepRule) -> None:
+        self._rule = rule
         self._sets: defaultdict[str, dict[bool, Tally]] = defaultdict(
             lambda: {True: Tally(), False: Tally()}
         )
@@ -386,33 +382,26 @@ class _FirstErrors:
         return self._sets[judged.subset][label != NONE_WRONG].count(judged, credit)
 
     def report(self) -> Report:
-        sets = {name: self._set_figure(name, kinds) for name, kinds in sorted(self._sets.items())}
+        from rm_gallery.core.stats.uncertainty import pooled
+
+        sets = {name: self._set_figure(kinds) for name, kinds in sorted(self._sets.items())}
         parts = {name: figure for name, (figure, _) in sets.items()}
-        draws = [drawn for _, drawn in sets.values() if drawn is not None]
+        known = [(whole, 1.0) for _, whole in sets.values() if whole is not None]
+        mean = pooled(known)
         extra: Extra = {
             name: mean_of(part.extra[name] for part in parts.values() if part.score is not None)
             for name in ("error_accuracy", "correct_accuracy")
         }
         extra |= {"step_rule": str(self._rule), "sets_absent": absent(PROCESSBENCH_SETS, parts)}
-        ci95 = interval_of(draws, mean_of(part.score for part in parts.values()))
+        ci95 = None if mean is None else mean.interval()
         return headline(mean_of_parts(PROCESSBENCH_RULE, parts, ci95, extra), parts)
 
-    def _set_figure(
-        self, name: str, kinds: Mapping[bool, Tally]
-    ) -> tuple[Figure, NDArray[np.float64] | None]:
-        from rm_gallery.core.stats.clustered import named_generator
-
-        wrong_ones, right_ones = kinds[True].mean, kinds[False].mean
-        extra = {"error_accuracy": wrong_ones, "correct_accuracy": right_ones}
+    def _set_figure(self, kinds: Mapping[bool, Tally]) -> tuple[Figure, Estimate | None]:
+        extra = {"error_accuracy": kinds[True].mean, "correct_accuracy": kinds[False].mean}
         counts = merged(kinds.values()).counts()
         bounds = [kinds[wrong].bounds or () for wrong in (True, False)]
         if all(bounds):  # the figure rises with either accuracy
             counts["bounds"] = Interval(*map(harmonic_mean, *bounds))
-        figure = Figure(PROCESSBENCH_RULE, score=None, ci95=None, extra=extra, **counts)
-        if wrong_ones is None or right_ones is None:
-            return figure, None
-        rng = named_generator(self._seed, f"processbench {name}")
-        a, b = _draws(kinds[True], rng), _draws(kinds[False], rng)
-        drawn = 2 * a * b / (a + b)
-        score = harmonic_mean(wrong_ones, right_ones)
-        return replace(figure, score=score, ci95=interval_of([drawn], score)), drawn
+        whole = _first_errors(kinds)
+        score, ci95 = (None, None) if whole is None else (whole.estimate, whole.interval())
+        return Figure(PROCESSBENCH_RULE, score=score, ci95=ci95, extra=extra, **counts), whole

@@ -209,7 +209,7 @@ class AgentProcessBench(StepBenchmark):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count steps and first harmful steps."""
-        return CountsScorer("step_accuracy", self._errors_found, seed, further=self._further)
+        return CountsScorer("step_accuracy", self._errors_found, further=self._further)
 
     def _said(self, judged: Judged) -> tuple[list[int], list[int] | None]:
         """The labels of the agent's steps, and what the scores say; a file may leave out those of

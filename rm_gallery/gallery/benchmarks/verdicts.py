@@ -31,9 +31,7 @@ class VerdictBenchmark(ScoredByRule):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count verdicts."""
-        return CountsScorer(
-            self.rule, self.verdicts, seed, shares, further=self.further, once=self.once
-        )
+        return CountsScorer(self.rule, self.verdicts, shares, further=self.further, once=self.once)
 
     def verdicts(self, judged: Judged) -> Called:
         """The truth about an answer and what the reward called it; None without a score."""
