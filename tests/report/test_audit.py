@@ -536,7 +536,7 @@ def test_the_worse_kind_of_cluster_counts() -> None:
     both = mean_finding("p", "n", "", values, list(range(30)), LOW, crossed=prompts)
     assert both.ci95 is not None
     assert (both.n, both.clusters, both.verdict) == (30, 5, "fail")
-    assert both.ci95.low == pytest.approx(wilson_interval(5, 5).low)
+    assert both.ci95.low < wilson_interval(5, 5).low, "five clusters know little of their spread"
 
 
 @pytest.mark.parametrize("unit", ["share", "net"])
@@ -545,5 +545,5 @@ def test_intervals_are_honest_where_all_are_alike(unit: Literal["share", "net"],
     clusters = [i for i in range(40) for _ in range(each)]
     figure = mean_finding("p", "n", "", [0.0] * len(clusters), clusters, LOW, unit=unit)
     assert figure.ci95 is not None
-    assert figure.ci95.high == pytest.approx(wilson_interval(0, 40).high)
+    assert figure.ci95.high == pytest.approx(wilson_interval(0, 40).high, abs=0.006)
     assert mean_finding("p", "n", "", [], [], LOW, unit=unit).verdict == "not enough"

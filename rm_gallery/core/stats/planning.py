@@ -16,7 +16,12 @@ from statistics import NormalDist
 from rm_gallery.core.stats import Floats, Integers, np
 from rm_gallery.core.stats.columns import cluster_numbers
 from rm_gallery.core.stats.intervals import check_level
-from rm_gallery.core.stats.uncertainty import Estimate, clustered_mean, intraclass_correlation
+from rm_gallery.core.stats.uncertainty import (
+    Estimate,
+    clustered_mean,
+    intraclass_correlation,
+    share_p_value,
+)
 from rm_gallery.core.utils.errors import ConfigError
 
 _NORMAL = NormalDist()
@@ -205,9 +210,7 @@ def _exact_power(rate: float, null: float, level: float) -> Callable[[int], floa
 
     def power(n: int) -> float:
         def rejected(k: int) -> bool:
-            found = clustered_mean(np.arange(n) < k)
-            p = None if found is None else found.p_value(null)
-            return p is not None and p < 1.0 - level
+            return share_p_value(k / n, n, null) < 1.0 - level
 
         middle = round(n * null)
         below = bisect_left(range(middle), True, key=lambda k: not rejected(k)) - 1

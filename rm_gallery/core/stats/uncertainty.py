@@ -160,6 +160,9 @@ class Estimate:
         """Independent outcomes, all or nothing, that would be as uncertain."""
         share, width = self._place(self.estimate), self.bounds[1] - self.bounds[0]
         spread = self.variance / width**2
+        if self.unseen > 0.0:  # the half rows that it supposes at either end move the share, too
+            k = self.effective_clusters
+            share = (k * share + 0.5) / (k + 1.0)
         if not (spread > 0.0 and 0.0 < share < 1.0):
             return self.effective_clusters
         worth = float(share * (1.0 - share) / spread)
@@ -189,9 +192,6 @@ class Estimate:
             return None
         if abs(self.estimate - null) <= _EQUAL:
             return 1.0
-        return max(self._p(null), self._exact_p(null))
-
-    def _p(self, null: float) -> float:
         away = self.estimate - null
         if self.variance <= 0.0 and 0.0 < self._place(self.estimate) < 1.0:
             # none was seen of so many others, each at the end of the scale, as would explain it
@@ -199,33 +199,21 @@ class Estimate:
             others = min(1.0, away / (self.estimate - end))
             return min(1.0, 2.0 * math.pow(1.0 - others, self.effective_clusters))
         if self.scale == "share":
-            place = self._place(null)
-            spread = place * (1.0 - place) / self.effective_n
-            distance = away / (self.bounds[1] - self.bounds[0])
-        elif self.scale == "correlation":
+            exact = self.all_or_nothing
+            share, place = self._place(self.estimate), self._place(null)
+            p = share_p_value(share, self.effective_n, place, df=self.df, exact=exact)
+            more, less = self._sides if exact else (0, 0)
+            before = min(share, 0.5) - _EQUAL <= place <= max(share, 0.5) + _EQUAL
+            if before and 0 < more + less < _FEW:
+                p = max(p, _two_binomial_tails(more, more + less, 0.5))
+            return p
+        spread, distance = self.variance, away
+        if self.scale == "correlation":
             inside = min(max(self.estimate, -_NEVER_ONE), _NEVER_ONE)
-            spread = self.variance / (1.0 - inside**2) ** 2
+            spread /= (1.0 - inside**2) ** 2
             edge = min(max(null, -_NEVER_ONE), _NEVER_ONE)
             distance = math.atanh(inside) - math.atanh(edge)
-        else:
-            distance, spread = away, self.variance
         return two_tails(self.df, abs(distance) / math.sqrt(spread)) if spread > 0.0 else 0.0
-
-    def _exact_p(self, null: float) -> float:
-        """The binomial p-value where few outcomes are all or nothing, else 0: fractions of counts
-        are interpolated.
-        """
-        if not (self.all_or_nothing and self.scale == "share"):
-            return 0.0
-        n, place, p = self.effective_n, self._place(null), 0.0
-        if n < _FEW:
-            p = _two_binomial_tails(self._place(self.estimate) * n, n, place)
-        more, less = self._sides
-        own = self._place(self.estimate)
-        before = min(own, 0.5) - _EQUAL <= place <= max(own, 0.5) + _EQUAL
-        if before and 0 < more + less < _FEW:
-            p = max(p, _two_binomial_tails(more, more + less, 0.5))
-        return p
 
     def interval(self, level: float = 0.95) -> Interval | None:
         """The values that are not refused at this level, within the bounds; None where nothing is
@@ -321,6 +309,19 @@ def intraclass_correlation(values: Floats, clusters: Integers) -> float:
     return _within(sums, sizes, float(residuals @ residuals))
 
 
+def share_p_value(
+    share: float, n: float, null: float, *, df: float = math.inf, exact: bool = True
+) -> float:
+    """Two-sided p-value of "the true share is `null`", from a share of `n` outcomes: the score test's,
+    and with fewer than 20 outcomes that are all or nothing at least the binomial one.
+    """
+    spread = null * (1.0 - null) / n
+    if spread <= 0.0:
+        return float(abs(share - null) <= _EQUAL)
+    p = two_tails(df, abs(share - null) / math.sqrt(spread))
+    return max(p, _two_binomial_tails(share * n, n, null)) if exact and n < _FEW else p
+
+
 def _two_binomial_tails(successes: float, n: float, null: float) -> float:
     """Twice the smaller binomial tail, interpolated for counts that are fractions.
 
@@ -328,8 +329,6 @@ def _two_binomial_tails(successes: float, n: float, null: float) -> float:
     """
     from scipy.special import betainc
 
-    if not 0.0 < null < 1.0:
-        return float(successes == null * n)
     at_least = float(betainc(successes, n - successes + 1.0, null)) if successes > 0.0 else 1.0
     at_most = 1.0 - float(betainc(successes + 1.0, n - successes, null)) if successes < n else 1.0
     return min(1.0, 2.0 * min(at_least, at_most))
@@ -392,7 +391,11 @@ def clustered_mean(
         estimate = math.fsum(shares * means)
         pulls = (outcomes - means[places]) * per_row
         if whole:
-            unseen = _unseen((means - low) / (high - low), counts, shares) * (high - low) ** 2
+            # half a row at either end of each stratum: five that are all right have no spread
+            squares = np.bincount(places, weights=(outcomes - means[places]) ** 2) / counts
+            ends = ((means - low) ** 2 + (high - means) ** 2) / 2.0
+            more = np.maximum(ends - squares, 0.0) / (counts + 1.0)
+            unseen = float(np.sum(shares**2 * more / counts))
     return Estimate(
         estimate,
         pulls,
@@ -404,15 +407,6 @@ def clustered_mean(
         int(np.count_nonzero(shares)),
         unseen,
     )
-
-
-def _unseen(means: Floats, counts: Integers, shares: Floats) -> float:
-    """What half a row at either end of each stratum adds to the variance: a stratum of five that
-    are all right would have none.
-    """
-    moved = (means * counts + 0.5) / (counts + 1.0)
-    more = np.maximum(moved * (1.0 - moved) - means * (1.0 - means), 0.0)
-    return float(np.sum(shares**2 * more / counts))
 
 
 def _scale(bounds: tuple[float, float]) -> Scale:
@@ -581,8 +575,10 @@ def _jackknifed(columns: Floats, statistic: Callable[[Floats], Any]) -> tuple[fl
 def _without(sums: Floats, rows: Floats, statistic: Callable[[Floats], Any]) -> Floats:
     """What each row adds to the figure of the sums; 0 where the figure needs it."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        whole, each = statistic(sums[None]), statistic(sums - rows)
-    return np.nan_to_num(np.asarray(whole - each, dtype=np.float64), posinf=0.0, neginf=0.0)
+        whole, each = (
+            np.asarray(statistic(of), dtype=np.float64) for of in (sums[None], sums - rows)
+        )
+        return np.nan_to_num(whole - each, posinf=0.0, neginf=0.0)
 
 
 # -- several at once -------------------------------------------------------------------------------

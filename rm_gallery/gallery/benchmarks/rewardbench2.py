@@ -468,6 +468,10 @@ def _composites(sums: Floats) -> Floats:
     return sum((weight * means[name] for name, weight in WEIGHTS.items()), start=0.0 * sums[:, 0])
 
 
+_UNSEEN = ((1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, -1.0), (1.0,) * 8)
+"""A prompt with all wrong, and one with all right."""
+
+
 def _over_prompts(
     table: Iterable[Sequence[float]],
     figure: Callable[[Floats], Floats],
@@ -477,7 +481,9 @@ def _over_prompts(
 
     from rm_gallery.core.stats.uncertainty import of_sums
 
-    return of_sums(np.array(list(table), dtype=np.float64), figure, bounds=bounds)
+    rows = np.array(list(table), dtype=np.float64)
+    unseen = np.tile(np.array(_UNSEEN), rows.shape[1] // 8)
+    return of_sums(rows, figure, unseen=unseen, bounds=bounds)
 
 
 ScoredRow = tuple[str, Sequence[float | None], Sequence[bool]]
