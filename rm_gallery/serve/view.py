@@ -156,10 +156,9 @@ class ViewedRuns:
             for folder in _below(root, MOST_DEEP):
                 name = _name(folder)
                 roots[name] = root
-                # an audit is a run of its own kind: its card says what came of it
                 if (folder / CARD).is_file():
                     cards[name] = folder / CARD
-                elif is_run(folder):
+                if is_run(folder):
                     runs[name] = folder
         self._roots, self.cards, self.runs = roots, cards, runs
 

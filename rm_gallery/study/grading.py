@@ -524,14 +524,14 @@ def _row_record(
         if r.kind == "score" and r.threshold is not None
     }
     record = {
-        "status": worst(map(status_of, results.values())),
+        "status": status_of(first),
         "prompt": _first_filled(fields, ASKED),
         "answers": answers,
         "scores": scores,
         "reasons": ["\n".join(reasons), *[None] * (len(answers) - 1)],
         "issues": [
             [status_of(r), r.error_type, f"{name}: {r.error}", cause_of(r)]
-            for name, r in results.items()
+            for name, r in sorted(results.items(), key=lambda item: item[0] != main)
             if not r.ok
         ],
         "metadata": {

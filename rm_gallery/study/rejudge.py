@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.data.load.rollouts import RECORDED
@@ -22,7 +21,6 @@ from rm_gallery.core.score import Score, unscored
 from rm_gallery.core.stats import np
 from rm_gallery.core.stats.agreement import kendall_tau_b, spearman
 from rm_gallery.core.utils.errors import Cause, DataError
-from rm_gallery.core.utils.file import as_json, write_whole
 from rm_gallery.gallery.benchmarks.figures import Record, plain
 from rm_gallery.gallery.benchmarks.judgements import Judged, judged, not_judged
 from rm_gallery.gallery.benchmarks.lead import between
@@ -43,8 +41,7 @@ from rm_gallery.study.winrate_figures import Mean, mean_of
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-REJUDGED = "rejudged.json"
-_BESIDE = ("n_both", "n_recorded", "old_mean", "new_mean", "spearman", "kendall", "changed")
+_BESIDE = ("n_both", "n_recorded", "old_mean", "new_mean", "spearman", "kendall", "changed", "kept")
 """What the run's own report has of the rollouts with both rewards, beside their difference."""
 RULE = "mean over rollouts"
 BROKEN = "broken_rollout"
@@ -153,7 +150,8 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
     at any other door. Recorded parts, metrics and times are kept and never shown to a judge. A
     rollout that was recorded without a reward has none: it is no 0. One that crashed has no new
     score, with the cause `data`: nobody finished what would be judged. With `run_dir` the same call
-    continues an unfinished run, and the folder keeps what every run keeps, and `rejudged.json`.
+    continues an unfinished run, and the folder keeps what every run keeps; the recorded reward of a
+    rollout stands in the metadata of its sample.
 
     Raises:
         DataError: a row is no recorded rollout (`on_bad_row="skip"` counts such rows), or there is
@@ -223,8 +221,7 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
         **spent,
     )
     out = replace(out, report=report)
-    if keeping is not None and chosen.run_dir is not None:
-        write_whole(Path(chosen.run_dir) / REJUDGED, as_json(out.to_dict()))
+    if keeping is not None:
         keeping.finish(report)
     return out
 

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
@@ -31,6 +31,7 @@ from rm_gallery.core.utils.file import (
 )
 from rm_gallery.gallery.benchmarks.figures import Report, plain
 from rm_gallery.gallery.benchmarks.judgements import NOT_ASKED, Judged, Pair
+from rm_gallery.study.cards import EARLIER
 
 SAMPLES = "samples.jsonl"
 REPORT = "report.json"
@@ -481,7 +482,12 @@ def open_run(path: str | Path, root: Path | None = None) -> OpenRun:
     manifest, report, summary = (
         _read_object(folder / name, root) for name in (MANIFEST, REPORT, SUMMARY)
     )
-    return OpenRun(folder, manifest, report, summary, root=root)
+    run = OpenRun(folder, manifest, report, summary, root=root)
+    for name, told in EARLIER.items() if not report else ():
+        if card := _read_object(folder / name, root):
+            with sound(run):
+                return replace(run, report=told(card).to_dict())
+    return run
 
 
 def is_run(folder: str | Path) -> bool:

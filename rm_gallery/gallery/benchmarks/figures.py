@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 COUNTS = ("n", "n_scored", "n_unscored", "n_failed", "n_stopped")
 UNNAMED = "(no subset)"
-UNLESS_EMPTY = ("extra", "constant")
+UNLESS_EMPTY = ("extra", "constant", "details")
 Extra = dict[str, Any]
 """Further figures, by name."""
 
@@ -86,6 +86,8 @@ RULES: Mapping[str, str] = {
     "mean_score": "mean of the scores of all answers, in the reward's own unit",
     "label_agreement": "share of labelled rows on which a judge's verdict is the label",
     "label_correlation": "Spearman's correlation of a judge's scores with the labels, -1 to 1",
+    "no_conflict": "share of samples whose comparisons, order by order, hold no contradiction and no cycle",
+    "trust_card": "each part in its own unit, held to its own limit; the worst verdict leads",
     "unweighted_mean_of_subsets": "mean of the subset scores, each subset weighing the same",
 }
 """Every rule a figure may name, in one line."""
@@ -194,6 +196,8 @@ class Report(Figure):
             found it; empty where none is missing.
         constant: what every score or verdict was, in a sentence, where all are the same; empty
             elsewhere.
+        details: what a command tells beside its figures, as plain JSON types, such as every finding
+            of an audit with its examples; empty elsewhere.
     """
 
     shown = (
@@ -201,7 +205,7 @@ class Report(Figure):
         *Figure.shown,
         "by_subset",
         *"duplicates id_collisions skipped calls cached usage reasons stopped notes".split(),
-        *("suspicion", "seconds", "constant"),
+        *("suspicion", "seconds", "constant", "details"),
     )
     by_subset: dict[str, Figure] = field(default_factory=dict)
     benchmark: str = ""
@@ -222,6 +226,7 @@ class Report(Figure):
     notes: tuple[str, ...] = ()
     suspicion: Mapping[str, Any] = field(default_factory=dict)
     constant: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """The report with its parts as plain JSON types; figures that are no finite numbers become
