@@ -25,6 +25,7 @@ from rm_gallery.gallery.benchmarks.figures import UNNAMED
 from rm_gallery.gallery.benchmarks.lead import (
     OWN_UNIT,
     between,
+    count_of,
     in_unit,
     lead_figure,
     leads,
@@ -176,11 +177,11 @@ def about_run(run: OpenRun, index: RunIndex) -> Json:
         else "",
         "gauge": "" if own_unit else plots.gauge(first.get("score"), first.get("ci95"), marks),
         "lost": lost_of(figures),
-        "causes": index.counted("cause"),
+        "causes": figures.get("missing") or index.counted("cause"),
         "statuses": index.counted("status"),
         "subsets": subsets[:MAX_SUBSETS],
         "spent": spent(run, figures, summary),
-        "n": len(index),
+        "n": count_of(figures, "n"),
     }
 
 
@@ -199,6 +200,7 @@ def rows_of(index: RunIndex, asked: Mapping[str, str]) -> Json:
     return {
         "wanted": wanted,
         "found": len(places),
+        "of": len(index),
         "page": page,
         "pages": pages,
         "before": link(page=page - 1) if page > 1 else "",

@@ -11,6 +11,7 @@ from typing import Any
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.shown import percent
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.lead import TRUST_CARD
 
 Card = Mapping[str, Any]
 """An audit, conflicts or a rejudgement as plain JSON types."""
@@ -32,7 +33,7 @@ def audit_report(card: Card) -> Report:
     gone = card["questions"] - card["scored"]
     return _report(
         card,
-        "trust_card",
+        TRUST_CARD,
         {**_counts(card["scored"], {"unscored": gone}), "score": None, "ci95": None},
         f"The trust card says {card['verdict']}: {counts}.",
         benchmark="trust card",

@@ -30,11 +30,10 @@ from rm_gallery.study.pairwise_comparisons import (
     Questionnaire,
     lost,
     mean_finding,
-    reasons_of,
 )
 from rm_gallery.study.runs import kept_in, sample_record
 from rm_gallery.study.source import Source
-from rm_gallery.study.task import begun, judge_of
+from rm_gallery.study.task import Reasons, begun, judge_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -61,7 +60,7 @@ class Conflicts(Record):
         missing: those without by who caused it (endpoint, judge, answer, data, rule, caller).
         bounds: the conflict rate when every sample without has none, and when every one has a
             conflict, 0..1.
-        reasons: why, "status: reason" to how many questions and an example.
+        reasons: why, "status: reason" to how many samples and an example.
         figures: conflict, symmetry, transitivity and cycle rates by name.
         examples: samples with a conflict: id, the contradictory pairs, and the answers of each
             cycle by number from 1.
@@ -213,7 +212,7 @@ def _conflicts_of(
     rates: dict[str, tuple[list[float], list[str]]] = {key: ([], []) for key in _WHAT}
     statuses: list[Status] = []
     examples: list[dict[str, Any]] = []
-    causes, ties = Counter[str](), 0
+    causes, reasons, ties = Counter[str](), Reasons(), 0
     for sample, comparisons in samples:
         status = worst(sheet.status(comparison) for comparison in comparisons.values())
         games = {pair: sheet.games(comparison) for pair, comparison in comparisons.items()}
@@ -224,6 +223,8 @@ def _conflicts_of(
         if status != "scored":
             rows.append((one, None))
             causes.update(filter(None, [one.cause]))
+            for issue in one.issues[:1]:
+                reasons.add(f"{status}: {issue.reason}", issue.message)
             continue
         contradiction, credits, tied = _of_sample(games)
         rows.append((one, float(not contradiction)))
@@ -251,7 +252,7 @@ def _conflicts_of(
         missing=whole.missing,
         bounds=whole.bounds,
         lost=lost(statuses),
-        reasons=reasons_of(sheet.outcomes.values()),
+        reasons=reasons.sorted(),
         figures=figures,
         examples=tuple(examples),
         notes=tuple(notes),

@@ -37,6 +37,8 @@ SAMPLES = "samples.jsonl"
 REPORT = "report.json"
 HELD_SECONDS = 0.25
 """Lines that finish within this time are written together: one write per line would slow a fast run."""
+RowChange = Callable[[dict[str, Any]], dict[str, Any]] | None
+"""Makes of the record of a sample the one that stays, once all are judged."""
 _KEPT = ("scored", "unscored")
 """What a continued run does not judge again."""
 
@@ -291,13 +293,18 @@ class SampleFile:
             raise
         self._written = time.monotonic()
 
-    def finish(self, report: Report) -> None:
+    def finish(self, report: Report, change: RowChange = None) -> None:
         """Save the figures, and remove lines of an earlier run that no sample matches any more:
-        those judged again with another outcome.
+        those judged again with another outcome. What is known of a sample only now, `change` puts
+        into its line.
         """
         left = +self._known
         if left:
             self._rewrite(lambda line: not _counted_down(left, line))
+        if change is not None:
+            with replacing(self._path) as file:
+                records = filter(None, map(from_line, read_lines(self._path)))
+                file.writelines(_line_of(change(record)) for record in records)
         report.save(self._path.with_name(REPORT))
 
     def _open_file(self) -> None:
@@ -373,6 +380,12 @@ class OpenRun:
     def finished(self) -> bool:
         """Whether its report is there and it did not stop early."""
         return bool(self.report) and not self.report.get("stopped")
+
+    @property
+    def holds(self) -> str:
+        """What the folder holds, for a reader that cannot show it."""
+        rule, reward = (self.report.get(name) or f"no {name}" for name in ("rule", "reward"))
+        return f"{self.folder.name} holds {rule} of {reward}"
 
     @property
     def served(self) -> dict[str, str]:

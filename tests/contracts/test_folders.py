@@ -19,6 +19,7 @@ import typer
 
 from rm_gallery.cli.main import app
 from rm_gallery.serve.view import ViewedRuns, create_viewer
+from rm_gallery.study.runs import open_run
 from tests.support.command import Done, command
 from tests.support.judge_server import JudgeCall, JudgeServer
 
@@ -181,7 +182,7 @@ def test_the_report_is_finished_and_has_the_figure_that_the_command_told(kept: K
     assert figures["score"] in told and figures["n"] in told
     assert sum(figures["missing"].values()) == figures["n"] - figures["n_scored"]
     lost = {"nothing": N, "judge-select, all broken": N}
-    if figures["rule"] != "audit":
+    if figures["rule"] != "trust_card":
         assert figures["n"] == N
         expected = next((n for name, n in lost.items() if name in str(kept.folder)), 1)
         assert sum(figures["missing"].values()) == expected
@@ -221,20 +222,24 @@ def test_the_viewer_lists_and_shows_the_same_figure(kept: Kept) -> None:
 
 
 def test_a_sample_is_explained_or_it_is_said_what_to_use(kept: Kept) -> None:
-    rows = kept.folder / "samples.jsonl"
-    ids = [json.loads(line)["id"] for line in rows.read_text().splitlines()] if rows.exists() else []
-    figures = figures_of(kept)
-    assert len(ids) == (0 if figures["rule"] == "audit" else figures["n"])
+    kept_run, figures = open_run(kept.folder), figures_of(kept)
+    ids = [row.id for row in kept_run.samples()]
+    assert len(ids) == (0 if figures["rule"] == "trust_card" else figures["n"])
     for one in ids:
         done = command("explain", str(kept.folder), one)
         assert done.code == 0 and one in done.out and "credit" in done.out
-    done = command("explain", str(kept.folder), "s1")
-    assert ids or refused(done, kept), done
+    done = command("explain", str(kept.folder), "nobody")
+    if kept_run.traced:
+        known = [*kept_run.trace()][0]["id"]
+        assert done.code == 2 and known in done.err, done
+        assert command("explain", str(kept.folder), known).code == 0
+    else:
+        assert ids or refused(done, kept), done
 
 
 def test_the_table_has_the_same_figure_or_says_what_the_folder_holds(kept: Kept) -> None:
     done, figures = command("table", str(kept.folder), "--format", "csv"), figures_of(kept)
-    if figures["rule"] == "audit":
+    if figures["rule"] == "trust_card":
         assert refused(done, kept), done
         return
     assert done.code == 0, done.err

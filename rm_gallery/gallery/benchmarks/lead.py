@@ -9,6 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 from rm_gallery.core.utils.shown import number, percent, show
 
+TRUST_CARD = "trust_card"
+"""The rule of an audit: parts in units and directions of their own, and no one figure."""
 COMPARED = "win_rate"
 """The rule that compares two columns instead of asking whether a reward is right."""
 OWN_UNIT = ("mean_score", "label_correlation", "correlation", "points")
