@@ -73,9 +73,7 @@ EARLIER: Mapping[str, Callable[[Card], Report]] = {
 """What folders of earlier versions hold in place of report.json."""
 
 
-def _report(
-    card: Card, rule: str, figures: Mapping[str, Any], verdict: str, **more: Any
-) -> Report:
+def _report(card: Card, rule: str, figures: Mapping[str, Any], verdict: str, **more: Any) -> Report:
     names = ("reward", "judge", "endpoint", "data", "missing", "calls", "cached", "usage")
     names += ("seconds", "reasons", "stopped", "constant")
     same = {name: card[name] for name in names if name in card}

@@ -8,8 +8,8 @@ import csv
 import io
 import json
 import re
+import shutil
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
@@ -259,3 +259,49 @@ def test_two_folders_are_compared_or_it_is_said_what_they_hold(kept: Kept) -> No
         assert difference["whole"]["first"] == pytest.approx(figures["score"])
     else:
         assert refused(done, kept), done
+
+
+EARLIER = {
+    "audit": "audit.json",
+    "conflicts": "conflicts.json",
+    "rejudge": "rejudged.json",
+}
+
+
+@pytest.mark.parametrize("name", EARLIER)
+def test_a_folder_of_an_earlier_version_has_the_same_figure(
+    name: str, place: Path, tmp_path: Path
+) -> None:
+    told = json.loads(json.loads((place / f"{name}.json").read_text())[1])
+    figures = json.loads((place / name / "report.json").read_text())
+    shutil.copy(place / name / "manifest.json", tmp_path)
+    (tmp_path / EARLIER[name]).write_text(json.dumps(told))
+    done = command("report", str(tmp_path), "--format", "json")
+    found = json.loads(done.out)
+    names = ("reward", "rule", "n", "n_scored", "missing", "score", "reasons")
+    assert found["finished"] is True
+    assert {each: found[each] for each in names} == {each: figures[each] for each in names}
+    assert [one["finished"] for one in ViewedRuns([tmp_path]).listed()] == [True]
+    assert "keeps no samples; rm-gallery report" in command("explain", str(tmp_path), "s1").err
+    (tmp_path / EARLIER[name]).write_text('{"n": 1}')
+    done = command("report", str(tmp_path))
+    assert (done.code, len(done.err.splitlines())) == (2, 1) and "run the same" in done.err, done
+
+
+def test_a_row_without_a_label_is_in_no_figure_of_a_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"query": f"q{k}", "response": "ab"[k % 2], "truth": "a", "other": "b", "ok": None if k > 5 else k % 2} for k in range(8)]  # fmt: skip
+    write("rows.jsonl", rows)
+    each = ", ".join(f"{c}: {{grader: string_match, mapper: {{reference_response: {c}}}}}" for c in ("truth", "other"))  # fmt: skip
+    Path("judges.yaml").write_text(f"graders: {{{each}}}\nlabels: ok\n")
+    for _ in range(2):  # the second call continues a run that is finished
+        assert command("judge-select", "judges.yaml", "rows.jsonl", "--out", "run").code == 0
+        run = open_run("run")
+        kept = [*run.samples()]
+        assert (run.report["reward"], run.report["n"], run.report["score"]) == ("other", 6, 1.0)
+        assert [row.credit for row in kept] == [1.0] * 6 + [None] * 2
+        assert [row.scores for row in kept] == [(0.0,), (1.0,)] * 4
+        assert [row.status for row in kept] == ["scored"] * 6 + ["unscored"] * 2
+        assert {row.cause for row in kept} == {None}
