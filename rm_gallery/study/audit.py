@@ -29,7 +29,7 @@ from rm_gallery.gallery.benchmarks.figures import Record, html_lines, html_table
 from rm_gallery.study import probes as of_answers
 from rm_gallery.study import scale_probes as of_scales
 from rm_gallery.study.attacks import BUILT_IN, DRESSES, TEXTS, built_in, from_samples
-from rm_gallery.study.cards import audit_report
+from rm_gallery.study.cards import audit_figures
 from rm_gallery.study.doors import Asked, Keywords, door
 from rm_gallery.study.pairwise_comparisons import (
     VERDICTS,
@@ -42,7 +42,7 @@ from rm_gallery.study.pairwise_comparisons import (
     reasons_of,
 )
 from rm_gallery.study.probes import AnswerPairs, Injected, Probe
-from rm_gallery.study.runs import REPORT
+from rm_gallery.study.runs import keep_figures
 from rm_gallery.study.task import begun, judge_of, repeat_folder, usage_of
 
 if TYPE_CHECKING:
@@ -227,10 +227,9 @@ class Audit(Record):
         the folder.
         """
         target = Path(folder)
-        target.mkdir(parents=True, exist_ok=True)
+        keep_figures(target, audit_figures(self.to_dict()))
         write_whole(target / "card.md", self.markdown().encode("utf-8", "replace"))
         write_whole(target / "card.html", self.html().encode("utf-8", "replace"))
-        audit_report(self.to_dict()).save(target / REPORT)
         return target
 
     def markdown(self) -> str:

@@ -138,7 +138,7 @@ def evaluate(
     )
     report = report if conclude is None else conclude(report)
     if keeping is not None:
-        keeping.finish(report)
+        keeping.finish(report.to_dict())
     return report
 
 
@@ -440,7 +440,7 @@ def _keep(folder: Path, report: Report, lines: list[dict[str, Any]]) -> None:
     with closing(SampleFile(folder)) as file:
         for line in lines:
             file.add(line)
-    file.finish(report)
+    file.finish(report.to_dict())
 
 
 # -- the same several times ------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.gallery.benchmarks.figures import Record
 from rm_gallery.gallery.benchmarks.judgements import Judged, Judgement, Pair, Status, sign, worst
-from rm_gallery.study.cards import conflicts_report
+from rm_gallery.study.cards import conflicts_figures
 from rm_gallery.study.doors import Asked, Keywords, door
 from rm_gallery.study.pairwise_comparisons import (
     Finding,
@@ -135,7 +135,7 @@ def conflicts(asked: Asked, **keywords: Unpack[Keywords]) -> Conflicts:
         if keeping is not None:
             for one, credit in rows:
                 keeping.add(sample_record(None, one, credit))
-            keeping.finish(conflicts_report(out.to_dict()))
+            keeping.finish(conflicts_figures(out.to_dict()))
     return out
 
 

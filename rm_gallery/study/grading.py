@@ -344,9 +344,9 @@ def grade(
         suspicion=missingness.report(),
         constant=" ".join(f"{name}: {sentence}" for name, sentence in same.items() if sentence),
     )
-    kept = (report, None) if conclude is None else conclude(report)
+    kept, change = (report, None) if conclude is None else conclude(report)
     if keeping is not None:
-        keeping.finish(*kept)
+        keeping.finish(kept.to_dict(), change)
     return report
 
 

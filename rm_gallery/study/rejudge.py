@@ -222,7 +222,7 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
     )
     out = replace(out, report=report)
     if keeping is not None:
-        keeping.finish(report)
+        keeping.finish(report.to_dict())
     return out
 
 

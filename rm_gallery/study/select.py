@@ -271,12 +271,13 @@ class JudgeSelection:
             if value is not None and lost:  # as if everything missing were as the labels are
                 hits = value * judge.n_scored + lost
                 best = hits / judge.n if self.measure == "accuracy" else 1.0
-            statuses = ("unscored", "failed", "stopped")
             parts[judge.name] = Figure(
                 rule,
                 judge.n,
                 judge.n_scored,
-                *(judge.lost.get(status, 0) for status in statuses),
+                judge.lost.get("unscored", 0),
+                judge.lost.get("failed", 0),
+                judge.lost.get("stopped", 0),
                 value,
                 judge.ci95.get(self.measure),
                 missing=judge.missing,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 COUNTS = ("n", "n_scored", "n_unscored", "n_failed", "n_stopped")
 UNNAMED = "(no subset)"
-UNLESS_EMPTY = ("extra", "constant", "details")
+UNLESS_EMPTY = ("extra", "constant")
 Extra = dict[str, Any]
 """Further figures, by name."""
 
@@ -196,8 +196,6 @@ class Report(Figure):
             found it; empty where none is missing.
         constant: what every score or verdict was, in a sentence, where all are the same; empty
             elsewhere.
-        details: what a command tells beside its figures, as plain JSON types, such as every finding
-            of an audit with its examples; empty elsewhere.
     """
 
     shown = (
@@ -205,7 +203,7 @@ class Report(Figure):
         *Figure.shown,
         "by_subset",
         *"duplicates id_collisions skipped calls cached usage reasons stopped notes".split(),
-        *("suspicion", "seconds", "constant", "details"),
+        *("suspicion", "seconds", "constant"),
     )
     by_subset: dict[str, Figure] = field(default_factory=dict)
     benchmark: str = ""
@@ -226,7 +224,6 @@ class Report(Figure):
     notes: tuple[str, ...] = ()
     suspicion: Mapping[str, Any] = field(default_factory=dict)
     constant: str = ""
-    details: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """The report with its parts as plain JSON types; figures that are no finite numbers become
