@@ -33,7 +33,7 @@ from rm_gallery.gallery.benchmarks.lead import (
 )
 from rm_gallery.report import plots
 from rm_gallery.report.page import names_of
-from rm_gallery.report.run_figures import figures_of, lost_of, rule_of, single_line, spent
+from rm_gallery.report.run_figures import figures_of, lost_of, rule_of, single_line, spent, title_of
 from rm_gallery.serve.view_index import SORTS, RowFilter, RunIndex
 from rm_gallery.study.compare import compare
 from rm_gallery.study.runs import OpenRun, SampleRow
@@ -162,9 +162,7 @@ def about_run(run: OpenRun, index: RunIndex) -> Json:
     subsets = list((figures.get("by_subset") or {}).items())
     marks = [("chance", figures.get("chance"))]
     return {
-        "title": single_line(
-            f"{figures.get('reward') or 'run'} on {figures.get('benchmark') or run.folder.name}"
-        )[:200],
+        "title": single_line(title_of(figures, run.folder.name))[:200],
         "finished": run.finished,
         "stopped": run.report.get("stopped") or "",
         "score": in_unit(first, first.get("score")),

@@ -20,14 +20,14 @@ def audit_figures(card: Mapping[str, Any]) -> Figures:
     counts = ", ".join(f"{n} {verdict}" for verdict, n in card["counts"].items())
     figures = {
         **card,
-        **_counts(card["scored"], {"unscored": card["questions"] - card["scored"]}),
+        **counts_of(card["scored"], {"unscored": card["questions"] - card["scored"]}),
         "rule": TRUST_CARD,
         "benchmark": "trust card",
         "score": None,
         "by_subset": {
             name: {
                 **found,
-                **_counts(found["n"], found["lost"]),
+                **counts_of(found["n"], found["lost"]),
                 "rule": found["unit"],
                 "score": found["value"],
             }
@@ -47,7 +47,7 @@ def conflicts_figures(card: Mapping[str, Any]) -> Figures:
         said = f"{round(rate * n):,} of {n:,} samples hold a conflict ({percent(rate)})."
     return {
         **card,
-        **_counts(n, card["lost"]),
+        **counts_of(n, card["lost"]),
         "rule": "no_conflict",
         "benchmark": "conflicts",
         "score": None if rate is None else 1.0 - rate,
@@ -65,14 +65,14 @@ def _rejudged_figures(card: Mapping[str, Any]) -> Figures:
     mean = sum(scores) / len(scores) if scores else None
     return {
         **card,
-        **_counts(len(scores), lost),
+        **counts_of(len(scores), lost),
         "rule": "mean_score",
         "benchmark": "rollouts",
         "score": mean,
     }
 
 
-def _counts(scored: int, lost: Mapping[str, int]) -> dict[str, int]:
+def counts_of(scored: int, lost: Mapping[str, int]) -> dict[str, int]:
     """The counts of a figure, from what was scored and what was not by status."""
     statuses = {f"n_{status}": lost.get(status, 0) for status in ("unscored", "failed", "stopped")}
     return {"n": scored + sum(statuses.values()), "n_scored": scored, **statuses}

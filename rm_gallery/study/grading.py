@@ -239,7 +239,7 @@ def grade(
     shard: str | None = None,
     options: RunOptions | None = None,
     on_graded: Callable[[GradedRow], None] | None = None,
-    conclude: Callable[[GradeReport], tuple[Report, RowChange]] | None = None,
+    conclude: Callable[[GradeReport], tuple[dict[str, Any], RowChange]] | None = None,
     **run_options: Unpack[RunKeywords],
 ) -> GradeReport:
     """Grade the rows of a data set and report how far the scores can be trusted.
@@ -257,7 +257,8 @@ def grade(
             folder keeps `samples.jsonl` and `report.json`, of which `rm-gallery report` makes a
             page.
         on_graded: called with every row and what was said of it, in the order of the data.
-        conclude: makes of the report the one that the run folder keeps, and what it says of each row.
+        conclude: makes of the report the figures that the run folder keeps, and what it says of
+            each row.
         **run_options: fields of `RunOptions`, which win over `options`, and these over the
             runner's.
 
@@ -344,9 +345,9 @@ def grade(
         suspicion=missingness.report(),
         constant=" ".join(f"{name}: {sentence}" for name, sentence in same.items() if sentence),
     )
-    kept, change = (report, None) if conclude is None else conclude(report)
+    kept = (report.to_dict(), None) if conclude is None else conclude(report)
     if keeping is not None:
-        keeping.finish(kept.to_dict(), change)
+        keeping.finish(*kept)
     return report
 
 

@@ -71,23 +71,13 @@ class Rejudgement(Record):
     parts: Mapping[str, float | None] = field(default_factory=dict)
 
 
-_NEW_LESS_OLD = (
-    "New less recorded: {difference.estimate:+.4g}{within}, {new_mean:.4g} after {old_mean:.4g}, "
-    "over the {n_both:,} of {n:,} rollouts with both."
-)
-
-
 @dataclass(frozen=True)
-class RejudgeReport(Record):
-    """Old and new rewards of the same rollouts.
+class RejudgeReport(ScoreReport):
+    """The new rewards of all rollouts that have one, and old and new ones of the same rollouts.
 
     Attributes:
-        reward: name of the reward that judged again.
-        judge: the model that judged; None where none did.
-        data: where the rollouts came from.
-        n: rollouts read; `n_scored` of them have a new score, `n_recorded` an old one, `n_both`
-            both.
-        missing: rollouts without a new score by who caused it.
+        n_recorded: rollouts with an old reward; `n_both` have a new one as well.
+        n_both: see `n_recorded`.
         old_mean: mean of the old rewards, over the rollouts that have both.
         new_mean: mean of the new ones, over the same.
         difference: new minus old, with a 95 % interval over prompts and the two-sided p-value of
@@ -96,49 +86,26 @@ class RejudgeReport(Record):
         kendall: Kendall's tau-b of old and new, -1..1.
         changed: rollouts whose reward differs by more than 1e-9.
         kept: recorded parts that the new reward does not make anew, by name to how many have them.
-        reasons: why rollouts have no new score, "status: reason" to how many and an example.
         rollouts: each rollout, in the order of the log.
-        calls: requests made to the judge.
-        stopped: why the run ended early.
-        report: the new rewards of all rollouts that have one, as a run folder keeps them.
     """
 
-    reward: str
-    judge: str | None
-    data: str
-    n: int
-    n_scored: int
-    n_recorded: int
-    n_both: int
-    missing: Mapping[str, int]
-    old_mean: float | None
-    new_mean: float | None
-    difference: Mean
-    spearman: float | None
-    kendall: float | None
-    changed: int
-    kept: Mapping[str, int]
-    rollouts: tuple[Rejudgement, ...]
-    reasons: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    calls: int = 0
-    stopped: str | None = None
-    report: ScoreReport | None = field(default=None, repr=False)
-
-    @property
-    def verdict(self) -> str:
-        """How old and new rewards differ, in a sentence."""
-        gap = self.difference
-        if gap.estimate is None or self.old_mean is None or self.new_mean is None:
-            return f"None of {self.n:,} rollouts has both a recorded reward and a new one."
-        ends = between({"rule": "mean_score", "ci95": gap.ci95}, " to ")
-        within = f" (95 % interval {ends})" if ends else ""
-        return _NEW_LESS_OLD.format(within=within, **vars(self))
+    n_recorded: int = 0
+    n_both: int = 0
+    old_mean: float | None = None
+    new_mean: float | None = None
+    difference: Mean = Mean(None, None, None)
+    spearman: float | None = None
+    kendall: float | None = None
+    changed: int = 0
+    kept: Mapping[str, int] = field(default_factory=dict)
+    rollouts: tuple[Rejudgement, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain JSON types, but for `report`."""
-        own = super().to_dict()
-        rollouts, _ = own.pop("rollouts"), own.pop("report")
-        return {**own, "difference": plain(self.difference._asdict()), "rollouts": rollouts}
+        """Everything as plain JSON types."""
+        own = {name: plain(getattr(self, name)) for name in _BESIDE}
+        difference = plain(self.difference._asdict())
+        rollouts = plain(self.rollouts)
+        return {**super().to_dict(), **own, "difference": difference, "rollouts": rollouts}
 
 
 @door()
@@ -190,9 +157,6 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
     ended, crashed = iter(rows[: len(whole)]), iter(rows[len(whole) :])
     rows = [next(crashed if _broke(sample) else ended) for sample in samples]
     judge, endpoint = judge_of(built)
-    spent = spent_by(control, began_at)
-    out = _compare_runs(built, name, rows)
-    out = replace(out, reasons=reasons.sorted(), calls=spent["calls"], stopped=spent["stopped"])
     values = np.array([row.new for row, _ in rows], dtype=np.float64)
     part = mean_score(
         values,
@@ -201,15 +165,17 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
         np.array([row_status_of(one) for _, one in rows], dtype=np.uint8),
         open_ended(built.score_range),
     )
-    spread = spread_of(values[~np.isnan(values)])
-    recorded = {name: getattr(out, name) for name in _BESIDE}
-    recorded["difference"], recorded["ci95"], recorded["p_value"] = out.difference
+    spread, beside = spread_of(values[~np.isnan(values)]), _beside(built, rows)
+    recorded = {
+        **beside,
+        **dict(zip(("difference", "ci95", "p_value"), beside["difference"], strict=True)),
+    }
     extra = {
         **({"spread": spread} if spread else {}),
-        "verdict": out.verdict,
+        "verdict": _verdict(len(rows), **beside),
         "recorded": recorded,
     }
-    report = ScoreReport(
+    out = RejudgeReport(
         **{**vars(part), "extra": extra},
         benchmark="rollouts",
         version=RULE,
@@ -218,12 +184,25 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
         endpoint=endpoint,
         data=name,
         reasons=reasons.sorted(),
-        **spent,
+        rollouts=tuple(row for row, _ in rows),
+        **beside,
+        **spent_by(control, began_at),
     )
-    out = replace(out, report=report)
     if keeping is not None:
-        keeping.finish(report.to_dict())
+        keeping.finish(ScoreReport.to_dict(out))
     return out
+
+
+def _verdict(n: int, n_both: int, difference: Mean, **means: Any) -> str:
+    """How old and new rewards differ, in a sentence."""
+    if difference.estimate is None:
+        return f"None of {n:,} rollouts has both a recorded reward and a new one."
+    ends = between({"rule": "mean_score", "ci95": difference.ci95}, " to ")
+    within = f" (95 % interval {ends})" if ends else ""
+    return (
+        f"New less recorded: {difference.estimate:+.4g}{within}, {means['new_mean']:.4g} after "
+        f"{means['old_mean']:.4g}, over the {n_both:,} of {n:,} rollouts with both."
+    )
 
 
 def _broke(sample: DataSample) -> str:
@@ -251,10 +230,8 @@ def _judged_again(reward: BaseReward, sample: DataSample) -> tuple[Rejudgement, 
     return row, one
 
 
-def _compare_runs(
-    reward: BaseReward, data: str, rows: Sequence[tuple[Rejudgement, Judged]]
-) -> RejudgeReport:
-    rollouts = [row for row, _ in rows]
+def _beside(reward: BaseReward, rows: Sequence[tuple[Rejudgement, Judged]]) -> dict[str, Any]:
+    """Old and new rewards of the rollouts with both, as fields of `RejudgeReport`."""
     pairs = [
         (row.old, row.new, one.cluster)
         for row, one in rows
@@ -265,21 +242,14 @@ def _compare_runs(
     clusters = Clusters.of_names(cluster for *_, cluster in pairs)
     shares = reward.score_range == (0.0, 1.0) and all(0 <= value <= 1 for value in old)
     bounds = (-1.0, 1.0) if shares else (-math.inf, math.inf)
-    return RejudgeReport(
-        reward=reward.name,
-        judge=judge_of(reward)[0],
-        data=data,
-        n=len(rollouts),
-        n_scored=sum(one.new is not None for one in rollouts),
-        n_recorded=sum(one.old is not None for one in rollouts),
-        n_both=len(pairs),
-        missing=Counter(one.cause or "none" for one in rollouts if one.new is None),
-        old_mean=math.fsum(old) / len(old) if pairs else None,
-        new_mean=math.fsum(new) / len(new) if pairs else None,
-        difference=mean_of(gaps, clusters.codes, 0.0, bounds),
-        spearman=spearman(old, new) if len(pairs) > 1 else None,
-        kendall=kendall_tau_b(old, new) if len(pairs) > 1 else None,
-        changed=int((abs(gaps) > 1e-9).sum()),
-        kept=Counter(part for one in rollouts for part in one.parts),
-        rollouts=tuple(rollouts),
-    )
+    return {
+        "n_recorded": sum(row.old is not None for row, _ in rows),
+        "n_both": len(pairs),
+        "old_mean": math.fsum(old) / len(old) if pairs else None,
+        "new_mean": math.fsum(new) / len(new) if pairs else None,
+        "difference": mean_of(gaps, clusters.codes, 0.0, bounds),
+        "spearman": spearman(old, new) if len(pairs) > 1 else None,
+        "kendall": kendall_tau_b(old, new) if len(pairs) > 1 else None,
+        "changed": int((abs(gaps) > 1e-9).sum()),
+        "kept": Counter(part for row, _ in rows for part in row.parts),
+    }

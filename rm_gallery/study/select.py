@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations, product
 from typing import Any
@@ -27,8 +27,9 @@ from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean, draws
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.significance import PairedDifference, holm, paired_difference
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.gallery.benchmarks.figures import Figure, Record, Report, plain
+from rm_gallery.gallery.benchmarks.figures import Record, plain
 from rm_gallery.gallery.benchmarks.judgements import NOT_ASKED
+from rm_gallery.study.cards import counts_of
 from rm_gallery.study.grading import (
     GradedRow,
     GradeReport,
@@ -258,43 +259,39 @@ class JudgeSelection:
 
         return change
 
-    def figures_kept(self) -> Report:
+    def figures_kept(self) -> dict[str, Any]:
         """What the run folder keeps: the verdict, and how far each judge agrees with the labels;
         the headline is the best judge's.
         """
         rule = "label_agreement" if self.measure == "accuracy" else "label_correlation"
-        graded, parts = self.report, dict[str, Figure]()
+        parts = dict[str, dict[str, Any]]()
         for judge in self.judges:
-            value, lost = judge.figures.get(self.measure), judge.n_missing
-            worst = judge.worst.get(self.measure)
-            best = value
-            if value is not None and lost:  # as if everything missing were as the labels are
-                hits = value * judge.n_scored + lost
+            best = value = judge.figures.get(self.measure)
+            if value is not None and judge.missing:  # as if what is missing were as the labels are
+                hits = value * judge.n_scored + judge.n_missing
                 best = hits / judge.n if self.measure == "accuracy" else 1.0
-            parts[judge.name] = Figure(
-                rule,
-                judge.n,
-                judge.n_scored,
-                judge.lost.get("unscored", 0),
-                judge.lost.get("failed", 0),
-                judge.lost.get("stopped", 0),
-                value,
-                judge.ci95.get(self.measure),
-                missing=judge.missing,
-                bounds=None if worst is None or best is None else Interval(worst, best),
-            )
-        main = parts[self.leading.name]
-        if self.best is None:
-            main = replace(main, score=None, ci95=None, bounds=None)
-        head = "judge endpoint data benchmark reasons calls cached usage seconds stopped".split()
-        return Report(
-            **{**vars(main), "extra": {"verdict": self.verdict, "shared": dict(self.shared)}},
-            by_subset=parts,
-            reward=self.best or ", ".join(parts),
-            version=f"{self.measure} with labels",
-            constant=graded.constant,
-            **{name: getattr(graded, name) for name in head},
-        )
+            bounds = judge.worst.get(self.measure), best
+            parts[judge.name] = {
+                **counts_of(judge.n_scored, judge.lost),
+                "rule": rule,
+                "score": value,
+                "ci95": judge.ci95.get(self.measure),
+                "missing": judge.missing,
+                "bounds": None if None in bounds else bounds,
+            }
+        none = {"score": None, "ci95": None, "bounds": None} if self.best is None else {}
+        graded = self.report.to_dict()
+        head = "judge endpoint data benchmark reasons calls cached usage seconds stopped constant"
+        figures = {
+            **{name: graded.get(name) for name in head.split()},
+            **parts[self.leading.name],
+            **none,
+            "by_subset": parts,
+            "reward": self.best or ", ".join(parts),
+            "version": f"{self.measure} with labels",
+            "extra": {"verdict": self.verdict, "shared": self.shared},
+        }
+        return {name: plain(value) for name, value in figures.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
@@ -378,7 +375,7 @@ def judge_select(runner: GradingRunner, data: Any, labels: str, **arguments: Any
     graded: list[GradedRow] = []
     selected: list[JudgeSelection] = []
 
-    def conclude(report: GradeReport) -> tuple[Report, RowChange]:
+    def conclude(report: GradeReport) -> tuple[dict[str, Any], RowChange]:
         found = _selected(runner, graded, labels, report, int(arguments.get("seed") or 0))
         selected.append(found)
         return found.figures_kept(), found.row_change(graded)
