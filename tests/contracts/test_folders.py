@@ -18,7 +18,9 @@ import pytest
 import typer
 
 from rm_gallery.cli.main import app
+from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.serve.view import ViewedRuns, create_viewer
+from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.runs import open_run
 from tests.support.command import Done, command
 from tests.support.judge_server import JudgeCall, JudgeServer
@@ -53,6 +55,7 @@ MORE = {
     "winrate, labels": f"winrate {TABLE} --a x --b y --labels people",
     "score, labels": f"score {TABLE} --answer x --labels number",
     "judge-select, one broken": "judge-select half.yaml rows.jsonl",
+    "judge-select, first broken": "judge-select first.yaml rows.jsonl",
     "judge-select, all broken": "judge-select none.yaml rows.jsonl",
     "audit, traced": "audit safety_listwise_reward --probe position --data pairs.jsonl --llm m --base-url URL --trace",
 }
@@ -100,6 +103,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             ("graders", "truth"),
             ("judges", "truth ok"),
             ("half", "truth absent"),
+            ("first", "absent truth"),
             ("none", "absent gone"),
         ):
             each = ", ".join(f"{c}: {{grader: string_match, mapper: {{reference_response: {c}}}}}" for c in columns.split())  # fmt: skip
@@ -305,3 +309,18 @@ def test_a_row_without_a_label_is_in_no_figure_of_a_judge(
         assert [row.scores for row in kept] == [(0.0,), (1.0,)] * 4
         assert [row.status for row in kept] == ["scored"] * 6 + ["unscored"] * 2
         assert {row.cause for row in kept} == {None}
+
+
+def test_a_run_is_finished_only_with_all_that_its_command_adds(tmp_path: Path) -> None:
+    """A table's figures once stood in the folder before its labels were counted: a run that was
+    killed in between was read as finished, without them.
+    """
+
+    def killed(report: Report) -> Report:
+        raise KeyboardInterrupt
+
+    rows = [{"prompt": "q", "chosen": "long", "rejected": "x"}]
+    with pytest.raises(KeyboardInterrupt):
+        evaluate("length_baseline", rows, run_dir=str(tmp_path), progress=False, conclude=killed)
+    run = open_run(tmp_path)
+    assert not run.finished and len([*run.samples()]) == 1
