@@ -322,9 +322,14 @@ def explain(
     rows = [row for row in loaded.samples() if row.id == sample]
     entries = list(read_trace(run, sample)) if loaded.traced else []
     if not rows and not entries:
-        near = nearest(sample, {row.id for row in loaded.samples()})
-        there = ", ".join(near or [row.id for row in islice(loaded.samples(), 3)])
-        what = f"{'near are' if near else 'ids are such as'} {there}" if there else "it holds none"
+        ids = dict.fromkeys(row.id for row in loaded.samples())
+        ids = ids or dict.fromkeys(str(entry.get("id")) for entry in loaded.trace())
+        if not ids:
+            raise DataError(
+                f"{loaded.holds} and keeps no samples; rm-gallery report {run} writes a page about it."
+            )
+        near = nearest(sample, set(ids))
+        what = f"{'near are' if near else 'ids are such as'} {', '.join(near or islice(ids, 3))}"
         raise DataError(f"{run} has no sample '{sample}'; {what}.")
     for row in rows:
         typer.echo("\n".join(_explained(row, str(loaded.report.get("rule") or ""))))

@@ -299,7 +299,7 @@ def conflicts(
     opt.print_result(
         report, run.json, lambda report: print_findings([*report.figures.values()], report.about())
     )
-    opt.say_lost(report.reasons, report.stopped, "questions")
+    opt.say_lost(report.reasons, report.stopped, "samples")
     if not report.n_scored:
         opt.say("rm-gallery: no sample has all its verdicts, so nothing is known about conflicts.")
     lost = report.lost.get("failed", 0) > max_failures or report.lost.get("stopped", 0)

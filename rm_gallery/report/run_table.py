@@ -19,7 +19,13 @@ from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.file import as_json, write_whole
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.figures import RULES, UNNAMED, by_cause, missing_parts
-from rm_gallery.gallery.benchmarks.lead import OWN_UNIT, count_of
+from rm_gallery.gallery.benchmarks.lead import (
+    OWN_UNIT,
+    TRUST_CARD,
+    corrected_figure,
+    count_of,
+    lead_figure,
+)
 from rm_gallery.report.cells import harmless
 from rm_gallery.report.run_figures import figures_of, missing_of
 from rm_gallery.study.compare import Difference, check_same, compare
@@ -27,6 +33,8 @@ from rm_gallery.study.runs import OpenRun, open_run, sound
 from rm_gallery.study.summary import summarize
 
 OVERALL = "overall"
+CORRECTED = "corrected by labels"
+"""The column of what labels of people make of `OVERALL`, which is the judge's alone."""
 LEVEL = 0.05
 """A p-value, corrected for all that was tested, below which a difference is marked."""
 MARK = "†"
@@ -64,7 +72,7 @@ class RunTable:
 
     Attributes:
         names: of the rows: reward and judge, with the folder where two are alike.
-        columns: subsets or sections, and `overall` last.
+        columns: subsets or sections, `overall`, and where people labelled rows `corrected by labels`.
         cells: a row a run, a cell a column.
         runs: the folders' names.
         reports: the runs' saved figures.
@@ -88,10 +96,11 @@ class RunTable:
             f"{first.get('benchmark') or 'Benchmark'}, rule {rule}{rule_text}.",
             f"{unit}, with 95 % intervals over prompts; best in bold.",
         ]
-        columns = zip(*self.cells, strict=True)
-        tested = [any(cell.against for cell in column) for column in columns]
-        if any(tested):
-            scope = "" if any(tested[:-1]) or len(tested) == 1 else f" Only {OVERALL} was tested."
+        columns = zip(self.columns, zip(*self.cells, strict=True), strict=True)
+        tested = [name for name, column in columns if any(cell.against for cell in column)]
+        if tested:
+            only = tested == [OVERALL] and len(self.columns) > 1
+            scope = f" Only {OVERALL} was tested." if only else ""
             lines.append(
                 f"{MARK}: worse than the best of the column on the samples both scored (paired by "
                 f"prompt, Holm-corrected p < 0.05).{scope}"
@@ -160,16 +169,24 @@ def run_table(*runs: str | Path | OpenRun, sections: bool = False) -> RunTable:
         check_same(open_runs[0], other)
     reports = [_report_of(run) for run in open_runs]
     rule, by_run = reports[0].get("rule"), []
+    if rule == TRUST_CARD:
+        raise ConfigError(
+            f"{open_runs[0].holds}, whose parts have units of their own and no place in a table; "
+            f"rm-gallery report writes a page about it."
+        )
     for report in reports:
         parts = (report.get("extra") or {}).get("sections") if sections else report.get("by_subset")
         by_run.append({**(parts or {}), OVERALL: report})
-    columns = list(dict.fromkeys(name for parts in by_run for name in parts if name != OVERALL))
+        if corrected_figure(report):
+            by_run[-1][CORRECTED] = lead_figure(report)
+    whole = [name for name in (OVERALL, CORRECTED) if any(name in parts for parts in by_run)]
+    columns = list(dict.fromkeys(name for parts in by_run for name in parts if name not in whole))
     if sections and not columns:
         raise Inapplicable(
             f"rule {rule!r} has no sections; leave out --sections for a column a subset.",
             "sections",
         )
-    columns.append(OVERALL)
+    columns += whole
     cells: list[list[Cell]] = [[] for _ in by_run]
     for name in columns:
         scores = [_finite_score(parts.get(name, {})) for parts in by_run]

@@ -96,16 +96,16 @@ def print_findings(findings: Sequence[Finding], lines: Sequence[str] = ()) -> No
 
 def print_rejudged(report: RejudgeReport) -> None:
     """Print the means of old and new rewards, how they differ, and below the table what has none."""
-    gap, every, n = report.difference, report.report, report.n_both
+    gap, n = report.difference, report.n_both
     interval = "" if gap.ci95 is None else f"{gap.ci95.low:+.4g} – {gap.ci95.high:+.4g}"
     means = [
         ("recorded", report.old_mean, ".4g", "", n),
         (report.reward, report.new_mean, ".4g", "", n),
         ("new − recorded", gap.estimate, "+.4g", interval, n),
     ]
-    if every is not None and every.n_scored > n:
+    if report.n_scored > n:
         means.append(
-            (f"{report.reward}, all", every.score, ".4g", range_text(every.ci95), every.n_scored)
+            (f"{report.reward}, all", report.score, ".4g", range_text(report.ci95), report.n_scored)
         )
     rows = [
         [name, "–" if mean is None else format(mean, form), ends, str(count)]

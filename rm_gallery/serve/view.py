@@ -156,10 +156,9 @@ class ViewedRuns:
             for folder in _below(root, MOST_DEEP):
                 name = _name(folder)
                 roots[name] = root
-                # an audit is a run of its own kind: its card says what came of it
                 if (folder / CARD).is_file():
                     cards[name] = folder / CARD
-                elif is_run(folder):
+                if is_run(folder):
                     runs[name] = folder
         self._roots, self.cards, self.runs = roots, cards, runs
 
@@ -185,12 +184,9 @@ class ViewedRuns:
             known: Json = {"name": name, "folder": str(folder)}
             try:
                 run = open_run(folder, self._roots[name])
-                if run.finished:  # its figures are there, and its rows need not be read
-                    index, n = RunIndex(folder, self._roots[name]), int(run.report.get("n") or 0)
-                else:
-                    index = self.open(name)[1]
-                    n = len(index)
-                known |= {**about_run(run, index), "n": n}
+                # where its figures are there, its rows need not be read
+                index = RunIndex(folder, self._roots[name]) if run.report else self.open(name)[1]
+                known |= about_run(run, index)
             except RMGalleryError as error:
                 known["problem"] = str(error)
             # one odd folder hides no other run

@@ -25,6 +25,7 @@ from rm_gallery.gallery.benchmarks.figures import UNNAMED
 from rm_gallery.gallery.benchmarks.lead import (
     OWN_UNIT,
     between,
+    count_of,
     in_unit,
     lead_figure,
     leads,
@@ -32,7 +33,7 @@ from rm_gallery.gallery.benchmarks.lead import (
 )
 from rm_gallery.report import plots
 from rm_gallery.report.page import names_of
-from rm_gallery.report.run_figures import figures_of, lost_of, rule_of, single_line, spent
+from rm_gallery.report.run_figures import figures_of, lost_of, rule_of, single_line, spent, title_of
 from rm_gallery.serve.view_index import SORTS, RowFilter, RunIndex
 from rm_gallery.study.compare import compare
 from rm_gallery.study.runs import OpenRun, SampleRow
@@ -161,9 +162,7 @@ def about_run(run: OpenRun, index: RunIndex) -> Json:
     subsets = list((figures.get("by_subset") or {}).items())
     marks = [("chance", figures.get("chance"))]
     return {
-        "title": single_line(
-            f"{figures.get('reward') or 'run'} on {figures.get('benchmark') or run.folder.name}"
-        )[:200],
+        "title": single_line(title_of(figures, run.folder.name))[:200],
         "finished": run.finished,
         "stopped": run.report.get("stopped") or "",
         "score": in_unit(first, first.get("score")),
@@ -176,11 +175,11 @@ def about_run(run: OpenRun, index: RunIndex) -> Json:
         else "",
         "gauge": "" if own_unit else plots.gauge(first.get("score"), first.get("ci95"), marks),
         "lost": lost_of(figures),
-        "causes": index.counted("cause"),
+        "causes": figures.get("missing") or index.counted("cause"),
         "statuses": index.counted("status"),
         "subsets": subsets[:MAX_SUBSETS],
         "spent": spent(run, figures, summary),
-        "n": len(index),
+        "n": count_of(figures, "n"),
     }
 
 
@@ -199,6 +198,7 @@ def rows_of(index: RunIndex, asked: Mapping[str, str]) -> Json:
     return {
         "wanted": wanted,
         "found": len(places),
+        "of": len(index),
         "page": page,
         "pages": pages,
         "before": link(page=page - 1) if page > 1 else "",

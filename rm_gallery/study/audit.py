@@ -22,13 +22,14 @@ from rm_gallery.core.reward.run import options_of, run_unordered
 from rm_gallery.core.stats.constant import Constancy
 from rm_gallery.core.stats.denominator import worst_case_bounds
 from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.core.utils.file import as_json, write_whole
+from rm_gallery.core.utils.file import write_whole
 from rm_gallery.core.utils.models import check_known, unknown_name
 from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import Record, html_lines, html_table
 from rm_gallery.study import probes as of_answers
 from rm_gallery.study import scale_probes as of_scales
 from rm_gallery.study.attacks import BUILT_IN, DRESSES, TEXTS, built_in, from_samples
+from rm_gallery.study.cards import audit_figures
 from rm_gallery.study.doors import Asked, Keywords, door
 from rm_gallery.study.pairwise_comparisons import (
     VERDICTS,
@@ -41,6 +42,7 @@ from rm_gallery.study.pairwise_comparisons import (
     reasons_of,
 )
 from rm_gallery.study.probes import AnswerPairs, Injected, Probe
+from rm_gallery.study.runs import keep_figures
 from rm_gallery.study.task import begun, judge_of, repeat_folder, usage_of
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ def audit(
     """Try to move a reward by everything that should not move it, and say how far that went.
 
     `data` have preferences; by default they are forty built-in questions in English and Chinese,
-    and `limit` is sixty prompts of others. With `run_dir` audit.json, card.md and card.html are
+    and `limit` is sixty prompts of others. With `run_dir` report.json, card.md and card.html are
     kept there.
 
     Args:
@@ -221,12 +223,11 @@ class Audit(Record):
         return {"verdict": self.verdict, "counts": self.counts, **own, "findings": shown}
 
     def save(self, folder: str | Path) -> Path:
-        """Write audit.json, card.md and card.html into a folder, each whole or not at all; gives
+        """Write card.md, card.html and report.json into a folder, each whole or not at all; gives
         the folder.
         """
         target = Path(folder)
-        target.mkdir(parents=True, exist_ok=True)
-        write_whole(target / "audit.json", as_json(self.to_dict()))
+        keep_figures(target, audit_figures(self.to_dict()))
         write_whole(target / "card.md", self.markdown().encode("utf-8", "replace"))
         write_whole(target / "card.html", self.html().encode("utf-8", "replace"))
         return target

@@ -74,6 +74,7 @@ def evaluate(
     *,
     shard: str | None = None,
     on_judged: OnJudged | None = None,
+    conclude: Callable[[Report], Report] | None = None,
     **keywords: Unpack[Keywords],
 ) -> Report:
     """Judge data with a reward and say by the benchmark's official rule how good the reward is.
@@ -87,6 +88,7 @@ def evaluate(
             `shard` then finds what all shards finished.
         on_judged: called with every judged sample and what it earned under the rule, in the order
             they finish.
+        conclude: makes of the report the one that is returned and kept.
 
     Returns:
         The report; its `score` is None when nothing could be scored.
@@ -134,8 +136,9 @@ def evaluate(
         data=task.data.name,
         **spent_by(control, started),
     )
+    report = report if conclude is None else conclude(report)
     if keeping is not None:
-        keeping.finish(report)
+        keeping.finish(report.to_dict())
     return report
 
 
@@ -437,7 +440,7 @@ def _keep(folder: Path, report: Report, lines: list[dict[str, Any]]) -> None:
     with closing(SampleFile(folder)) as file:
         for line in lines:
             file.add(line)
-    file.finish(report)
+    file.finish(report.to_dict())
 
 
 # -- the same several times ------------------------------------------------------------------------

@@ -168,7 +168,7 @@ def check_same(first: OpenRun, second: OpenRun) -> None:
 
 def _compare(first: RunSamples, second: RunSamples, examples: int) -> RunComparison:
     for samples in (first, second):
-        _check_unit(samples)
+        _check_credits(samples)
     runs, matched = (first.run, second.run), Matched(first, second)
     _check_answers(runs, matched)
     pairs = matched.pairs()
@@ -235,11 +235,18 @@ def _compare(first: RunSamples, second: RunSamples, examples: int) -> RunCompari
     )
 
 
-def _check_unit(samples: RunSamples) -> None:
-    """ConfigError where scores lie outside 0..1: comparing only the others would be biased."""
-    if samples.run.report.get("rule") == "mean_score" and bool(
-        (samples.scored & np.isnan(samples.credit)).any()
-    ):
+def _check_credits(samples: RunSamples) -> None:
+    """ConfigError where a figure is of no credits of samples, and where scores lie outside 0..1:
+    comparing only the others would be biased.
+    """
+    report, without = samples.run.report, np.isnan(samples.credit)
+    own_unit = report.get("rule") == "mean_score"
+    if report.get("n_scored") and bool(without.all()) and not own_unit:
+        raise ConfigError(
+            f"{samples.run.holds}, a figure that no sample has a share of, so that samples cannot be "
+            f"compared; rm-gallery report writes a page about each run."
+        )
+    if own_unit and bool((samples.scored & without).any()):
         raise ConfigError(
             f"{samples.run.folder.name} holds scores that are no shares from 0 to 1, and are not "
             f"compared sample by sample. Score with a reward whose "

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import combinations
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.data.schema import DataSample
@@ -19,9 +18,10 @@ from rm_gallery.core.stats import np
 from rm_gallery.core.stats.denominator import added, worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.core.utils.file import as_json, seeded_positions, write_whole
+from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.gallery.benchmarks.figures import Record
-from rm_gallery.gallery.benchmarks.judgements import Status, sign, worst
+from rm_gallery.gallery.benchmarks.judgements import Judged, Judgement, Pair, Status, sign, worst
+from rm_gallery.study.cards import conflicts_figures
 from rm_gallery.study.doors import Asked, Keywords, door
 from rm_gallery.study.pairwise_comparisons import (
     Finding,
@@ -30,17 +30,17 @@ from rm_gallery.study.pairwise_comparisons import (
     Questionnaire,
     lost,
     mean_finding,
-    reasons_of,
 )
+from rm_gallery.study.runs import kept_in, sample_record
 from rm_gallery.study.source import Source
-from rm_gallery.study.task import begun, judge_of
+from rm_gallery.study.task import Reasons, begun, judge_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Places = tuple[int, int]
-SampleComparisons = tuple[str, dict[Places, PairwiseComparison]]
-"""A sample's id and its comparisons, by the places of their answers."""
+SampleComparisons = tuple[DataSample, dict[Places, PairwiseComparison]]
+"""A sample and its comparisons, by the places of their answers."""
 Graph = dict[Places, int]
 """Per pair (i, j), i < j: +1 where i is better, -1 where j is, 0 for a tie."""
 EXAMPLES = 20
@@ -60,7 +60,7 @@ class Conflicts(Record):
         missing: those without by who caused it (endpoint, judge, answer, data, rule, caller).
         bounds: the conflict rate when every sample without has none, and when every one has a
             conflict, 0..1.
-        reasons: why, "status: reason" to how many questions and an example.
+        reasons: why, "status: reason" to how many samples and an example.
         figures: conflict, symmetry, transitivity and cycle rates by name.
         examples: samples with a conflict: id, the contradictory pairs, and the answers of each
             cycle by number from 1.
@@ -99,7 +99,8 @@ class Conflicts(Record):
 def conflicts(asked: Asked, **keywords: Unpack[Keywords]) -> Conflicts:
     """Compare all pairs of each sample's answers in both orders and find what contradicts itself.
 
-    Samples need no preference labels. With `run_dir` `conflicts.json` is kept there.
+    Samples need no preference labels. With `run_dir` the folder keeps what every run keeps: a line
+    per sample with the verdicts of its pairs, and as its figure the share without a conflict.
 
     Raises:
         ConfigError: for a reward that scores answers by themselves: numbers cannot contradict each
@@ -121,16 +122,20 @@ def conflicts(asked: Asked, **keywords: Unpack[Keywords]) -> Conflicts:
         if comparisons := {
             (i, j): sheet.comparison(sample, sample.output[i], sample.output[j]) for i, j in pairs
         }:
-            games.append((sample.sample_id, comparisons))
+            games.append((sample, comparisons))
     if not games:
         raise DataError(f"{name}: no sample has two answers, so there is nothing to compare.")
     about = {"conflicts": 1, **identity}
     chosen, control = begun(asked.options, about, total=len(sheet.questions))
     with closing(run_unordered(built, sheet.questions.values(), chosen, asked.hooks)) as scored:
         sheet.collect(scored)
-    out = _conflicts_of(sheet, games, name, calls=control.calls, stopped=control.stopped)
-    if chosen.run_dir is not None:
-        write_whole(Path(chosen.run_dir) / "conflicts.json", as_json(out.to_dict()))
+    rows: list[tuple[Judged, float | None]] = []
+    out = _conflicts_of(sheet, games, name, rows, calls=control.calls, stopped=control.stopped)
+    with kept_in(chosen.run_dir) as keeping:
+        if keeping is not None:
+            for one, credit in rows:
+                keeping.add(sample_record(None, one, credit))
+            keeping.finish(conflicts_figures(out.to_dict()))
     return out
 
 
@@ -200,29 +205,35 @@ def _conflicts_of(
     sheet: Questionnaire,
     samples: list[SampleComparisons],
     name: str,
+    rows: list[tuple[Judged, float | None]],
     **spent: Any,
 ) -> Conflicts:
+    """The figures; each sample with its verdicts and what it earns is added to `rows`."""
     rates: dict[str, tuple[list[float], list[str]]] = {key: ([], []) for key in _WHAT}
     statuses: list[Status] = []
     examples: list[dict[str, Any]] = []
-    causes, ties = Counter[str](), 0
-    for sample_id, comparisons in samples:
+    causes, reasons, ties = Counter[str](), Reasons(), 0
+    for sample, comparisons in samples:
         status = worst(sheet.status(comparison) for comparison in comparisons.values())
         games = {pair: sheet.games(comparison) for pair, comparison in comparisons.items()}
         if status == "scored" and not all(games.values()):
             status = "unscored"
         statuses.append(status)
+        one = Judged(sample, _judgements(games), status, sheet.issues(comparisons.values()))
         if status != "scored":
-            causes.update(filter(None, [sheet.cause(comparisons.values())]))
+            rows.append((one, None))
+            causes.update(filter(None, [one.cause]))
+            for issue in one.issues[:1]:
+                reasons.add(f"{status}: {issue.reason}", issue.message)
             continue
-        cluster = next(iter(comparisons.values())).cluster
         contradiction, credits, tied = _of_sample(games)
+        rows.append((one, float(not contradiction)))
         ties += tied
         for key, values in credits.items():
             rates[key][0].extend(values)
-            rates[key][1].extend([cluster] * len(values))
+            rates[key][1].extend([one.cluster] * len(values))
         if contradiction and len(examples) < EXAMPLES:
-            examples.append({"id": sample_id, **contradiction})
+            examples.append({"id": sample.sample_id, **contradiction})
     figures = {
         key: mean_finding("conflicts", key, what, *rates[key], None) for key, what in _WHAT.items()
     }
@@ -241,12 +252,23 @@ def _conflicts_of(
         missing=whole.missing,
         bounds=whole.bounds,
         lost=lost(statuses),
-        reasons=reasons_of(sheet.outcomes.values()),
+        reasons=reasons.sorted(),
         figures=figures,
         examples=tuple(examples),
         notes=tuple(notes),
         **spent,
     )
+
+
+def _judgements(games: Mapping[Places, list[Game]]) -> list[Judgement]:
+    """The verdicts of a sample, each for the answers in the order in which they were shown."""
+    return [
+        Judgement(Pair(i, j), verdict=game.verdict)
+        if game.first == 0
+        else Judgement(Pair(j, i), verdict=-game.verdict)
+        for (i, j), own in games.items()
+        for game in own
+    ]
 
 
 def _of_sample(

@@ -35,8 +35,8 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.models import check_known, unknown_name
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Status, worst
-from rm_gallery.study.runs import kept_in, without_empty
+from rm_gallery.gallery.benchmarks.judgements import Status
+from rm_gallery.study.runs import RowChange, kept_in, without_empty
 from rm_gallery.study.sheet import blank_is_none, value_of
 from rm_gallery.study.source import Shard, file_sha256, placed_in, sharded
 from rm_gallery.study.table import (
@@ -117,11 +117,12 @@ def _validation_text(figures: Mapping[str, Any]) -> str:
 
 
 class GradedRow(NamedTuple):
-    """A row: its group, the results by grader, and the labels by grader."""
+    """A row: its group, the results by grader, the labels by grader, and the key of its sample."""
 
     cluster: str
     results: Results
     labels: Mapping[str, float | None]
+    key: str
 
 
 @dataclass
@@ -238,7 +239,7 @@ def grade(
     shard: str | None = None,
     options: RunOptions | None = None,
     on_graded: Callable[[GradedRow], None] | None = None,
-    conclude: Callable[[GradeReport], Report] | None = None,
+    conclude: Callable[[GradeReport], tuple[dict[str, Any], RowChange]] | None = None,
     **run_options: Unpack[RunKeywords],
 ) -> GradeReport:
     """Grade the rows of a data set and report how far the scores can be trusted.
@@ -256,7 +257,8 @@ def grade(
             folder keeps `samples.jsonl` and `report.json`, of which `rm-gallery report` makes a
             page.
         on_graded: called with every row and what was said of it, in the order of the data.
-        conclude: makes of the report the one that the run folder keeps.
+        conclude: makes of the report the figures that the run folder keeps, and what it says of
+            each row.
         **run_options: fields of `RunOptions`, which win over `options`, and these over the
             runner's.
 
@@ -304,7 +306,7 @@ def grade(
             named = "" if cluster is None else str(row.fields.get(cluster, ""))
             group = named or _first_filled(fields, ASKED) or str(where)
             asked.append(hash_of(group))
-            graded = GradedRow(group, results, known)
+            graded = GradedRow(group, results, known, row.sample_key)
             _observe(missingness, fields, results, main)
             for name, result in results.items():
                 by_grader[name].add(result)
@@ -343,9 +345,9 @@ def grade(
         suspicion=missingness.report(),
         constant=" ".join(f"{name}: {sentence}" for name, sentence in same.items() if sentence),
     )
-    kept = report if conclude is None else conclude(report)
+    kept = (report.to_dict(), None) if conclude is None else conclude(report)
     if keeping is not None:
-        keeping.finish(kept)
+        keeping.finish(*kept)
     return report
 
 
@@ -504,17 +506,30 @@ def _validated(column: _Column, clusters: Integers, seed: int) -> dict[str, Any]
     ).to_dict()
 
 
+def row_figure(results: Results, main: str) -> dict[str, Any]:
+    """What samples.jsonl keeps of a row by the grader whose figure leads: its status and scores,
+    and what is missing, its own first.
+    """
+    first, scores = results[main], list[float | None]([None])
+    if first.kind == "score":
+        scores = [first.score if first.higher_is_better else -first.score]
+    elif first.kind == "rank":
+        scores = [float(len(first.rank) - place) for place in first.rank]
+    issues = [
+        [status_of(r), r.error_type, f"{name}: {r.error}", cause_of(r)]
+        for name, r in sorted(results.items(), key=lambda item: item[0] != main)
+        if not r.ok
+    ]
+    return {"status": status_of(first), "scores": scores, "issues": issues}
+
+
 def _row_record(
     number: int, fields: Mapping[str, Any], results: Results, main: str
 ) -> dict[str, Any]:
     """What samples.jsonl keeps of a row, beside what names it."""
-    first = results[main]
-    answers, scores = [_first_filled(fields, ANSWERED)], list[float | None]([None])
-    if first.kind == "score":
-        scores = [first.score if first.higher_is_better else -first.score]
-    elif first.kind == "rank":
+    first, answers = results[main], [_first_filled(fields, ANSWERED)]
+    if first.kind == "rank":
         answers = [shown(text) for text in fields.get("responses") or ()] or [""] * len(first.rank)
-        scores = [float(len(first.rank) - place) for place in first.rank]
     reasons = [
         f"{name} {_result_text(result)}: {result.reason}" for name, result in results.items()
     ]
@@ -524,16 +539,10 @@ def _row_record(
         if r.kind == "score" and r.threshold is not None
     }
     record = {
-        "status": worst(map(status_of, results.values())),
+        **row_figure(results, main),
         "prompt": _first_filled(fields, ASKED),
         "answers": answers,
-        "scores": scores,
         "reasons": ["\n".join(reasons), *[None] * (len(answers) - 1)],
-        "issues": [
-            [status_of(r), r.error_type, f"{name}: {r.error}", cause_of(r)]
-            for name, r in results.items()
-            if not r.ok
-        ],
         "metadata": {
             "number": number,
             "scores": {name: getattr(r, "score", None) for name, r in results.items() if r.ok},

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-from rm_gallery.core.data.schema import DataOutput, DataSample, Reward
+from rm_gallery.core.data.schema import DataOutput, DataSample, Reward, RewardIssue
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.denominator import added
 from rm_gallery.core.stats.intervals import Interval
@@ -177,14 +177,20 @@ class Questionnaire:
         games = self.games(comparison)
         return sum(game.verdict for game in games) / len(games) if games else None
 
-    def cause(self, comparisons: Iterable[PairwiseComparison]) -> Cause | None:
-        """Who caused the first question of these without a score; None where there is none, or it
-        was never asked.
-        """
+    def issues(self, comparisons: Iterable[PairwiseComparison]) -> list[RewardIssue]:
+        """Why questions of these have no score; nothing of one that was never asked."""
         outcomes = [self.outcomes.get(key) for comparison in comparisons for key in comparison.keys]
-        return next(
-            (one.cause for one in outcomes if one is not None and one.status != "scored"), None
-        )
+        return [
+            RewardIssue(
+                name=self.reward.name,
+                status="unscored" if one.status == "unscored" else "failed",
+                reason=one.reason,
+                message=one.message,
+                cause=one.cause,
+            )
+            for one in outcomes
+            if one is not None and one.status != "scored"
+        ]
 
     def status(self, comparison: PairwiseComparison) -> Status:
         """The worst status of the questions of a comparison."""

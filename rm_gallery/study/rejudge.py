@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.data.load.rollouts import RECORDED
@@ -22,7 +21,6 @@ from rm_gallery.core.score import Score, unscored
 from rm_gallery.core.stats import np
 from rm_gallery.core.stats.agreement import kendall_tau_b, spearman
 from rm_gallery.core.utils.errors import Cause, DataError
-from rm_gallery.core.utils.file import as_json, write_whole
 from rm_gallery.gallery.benchmarks.figures import Record, plain
 from rm_gallery.gallery.benchmarks.judgements import Judged, judged, not_judged
 from rm_gallery.gallery.benchmarks.lead import between
@@ -43,8 +41,7 @@ from rm_gallery.study.winrate_figures import Mean, mean_of
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-REJUDGED = "rejudged.json"
-_BESIDE = ("n_both", "n_recorded", "old_mean", "new_mean", "spearman", "kendall", "changed")
+_BESIDE = ("n_both", "n_recorded", "old_mean", "new_mean", "spearman", "kendall", "changed", "kept")
 """What the run's own report has of the rollouts with both rewards, beside their difference."""
 RULE = "mean over rollouts"
 BROKEN = "broken_rollout"
@@ -74,23 +71,13 @@ class Rejudgement(Record):
     parts: Mapping[str, float | None] = field(default_factory=dict)
 
 
-_NEW_LESS_OLD = (
-    "New less recorded: {difference.estimate:+.4g}{within}, {new_mean:.4g} after {old_mean:.4g}, "
-    "over the {n_both:,} of {n:,} rollouts with both."
-)
-
-
 @dataclass(frozen=True)
-class RejudgeReport(Record):
-    """Old and new rewards of the same rollouts.
+class RejudgeReport(ScoreReport):
+    """The new rewards of all rollouts that have one, and old and new ones of the same rollouts.
 
     Attributes:
-        reward: name of the reward that judged again.
-        judge: the model that judged; None where none did.
-        data: where the rollouts came from.
-        n: rollouts read; `n_scored` of them have a new score, `n_recorded` an old one, `n_both`
-            both.
-        missing: rollouts without a new score by who caused it.
+        n_recorded: rollouts with an old reward; `n_both` have a new one as well.
+        n_both: see `n_recorded`.
         old_mean: mean of the old rewards, over the rollouts that have both.
         new_mean: mean of the new ones, over the same.
         difference: new minus old, with a 95 % interval over prompts and the two-sided p-value of
@@ -99,49 +86,26 @@ class RejudgeReport(Record):
         kendall: Kendall's tau-b of old and new, -1..1.
         changed: rollouts whose reward differs by more than 1e-9.
         kept: recorded parts that the new reward does not make anew, by name to how many have them.
-        reasons: why rollouts have no new score, "status: reason" to how many and an example.
         rollouts: each rollout, in the order of the log.
-        calls: requests made to the judge.
-        stopped: why the run ended early.
-        report: the new rewards of all rollouts that have one, as a run folder keeps them.
     """
 
-    reward: str
-    judge: str | None
-    data: str
-    n: int
-    n_scored: int
-    n_recorded: int
-    n_both: int
-    missing: Mapping[str, int]
-    old_mean: float | None
-    new_mean: float | None
-    difference: Mean
-    spearman: float | None
-    kendall: float | None
-    changed: int
-    kept: Mapping[str, int]
-    rollouts: tuple[Rejudgement, ...]
-    reasons: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    calls: int = 0
-    stopped: str | None = None
-    report: ScoreReport | None = field(default=None, repr=False)
-
-    @property
-    def verdict(self) -> str:
-        """How old and new rewards differ, in a sentence."""
-        gap = self.difference
-        if gap.estimate is None or self.old_mean is None or self.new_mean is None:
-            return f"None of {self.n:,} rollouts has both a recorded reward and a new one."
-        ends = between({"rule": "mean_score", "ci95": gap.ci95}, " to ")
-        within = f" (95 % interval {ends})" if ends else ""
-        return _NEW_LESS_OLD.format(within=within, **vars(self))
+    n_recorded: int = 0
+    n_both: int = 0
+    old_mean: float | None = None
+    new_mean: float | None = None
+    difference: Mean = Mean(None, None, None)
+    spearman: float | None = None
+    kendall: float | None = None
+    changed: int = 0
+    kept: Mapping[str, int] = field(default_factory=dict)
+    rollouts: tuple[Rejudgement, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain JSON types, but for `report`."""
-        own = super().to_dict()
-        rollouts, _ = own.pop("rollouts"), own.pop("report")
-        return {**own, "difference": plain(self.difference._asdict()), "rollouts": rollouts}
+        """Everything as plain JSON types."""
+        own = {name: plain(getattr(self, name)) for name in _BESIDE}
+        difference = plain(self.difference._asdict())
+        rollouts = plain(self.rollouts)
+        return {**super().to_dict(), **own, "difference": difference, "rollouts": rollouts}
 
 
 @door()
@@ -153,7 +117,8 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
     at any other door. Recorded parts, metrics and times are kept and never shown to a judge. A
     rollout that was recorded without a reward has none: it is no 0. One that crashed has no new
     score, with the cause `data`: nobody finished what would be judged. With `run_dir` the same call
-    continues an unfinished run, and the folder keeps what every run keeps, and `rejudged.json`.
+    continues an unfinished run, and the folder keeps what every run keeps; the recorded reward of a
+    rollout stands in the metadata of its sample.
 
     Raises:
         DataError: a row is no recorded rollout (`on_bad_row="skip"` counts such rows), or there is
@@ -192,9 +157,6 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
     ended, crashed = iter(rows[: len(whole)]), iter(rows[len(whole) :])
     rows = [next(crashed if _broke(sample) else ended) for sample in samples]
     judge, endpoint = judge_of(built)
-    spent = spent_by(control, began_at)
-    out = _compare_runs(built, name, rows)
-    out = replace(out, reasons=reasons.sorted(), calls=spent["calls"], stopped=spent["stopped"])
     values = np.array([row.new for row, _ in rows], dtype=np.float64)
     part = mean_score(
         values,
@@ -203,15 +165,17 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
         np.array([row_status_of(one) for _, one in rows], dtype=np.uint8),
         open_ended(built.score_range),
     )
-    spread = spread_of(values[~np.isnan(values)])
-    recorded = {name: getattr(out, name) for name in _BESIDE}
-    recorded["difference"], recorded["ci95"], recorded["p_value"] = out.difference
+    spread, beside = spread_of(values[~np.isnan(values)]), _beside(built, rows)
+    recorded = {
+        **beside,
+        **dict(zip(("difference", "ci95", "p_value"), beside["difference"], strict=True)),
+    }
     extra = {
         **({"spread": spread} if spread else {}),
-        "verdict": out.verdict,
+        "verdict": _verdict(len(rows), **beside),
         "recorded": recorded,
     }
-    report = ScoreReport(
+    out = RejudgeReport(
         **{**vars(part), "extra": extra},
         benchmark="rollouts",
         version=RULE,
@@ -220,13 +184,25 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
         endpoint=endpoint,
         data=name,
         reasons=reasons.sorted(),
-        **spent,
+        rollouts=tuple(row for row, _ in rows),
+        **beside,
+        **spent_by(control, began_at),
     )
-    out = replace(out, report=report)
-    if keeping is not None and chosen.run_dir is not None:
-        write_whole(Path(chosen.run_dir) / REJUDGED, as_json(out.to_dict()))
-        keeping.finish(report)
+    if keeping is not None:
+        keeping.finish(ScoreReport.to_dict(out))
     return out
+
+
+def _verdict(n: int, n_both: int, difference: Mean, **means: Any) -> str:
+    """How old and new rewards differ, in a sentence."""
+    if difference.estimate is None:
+        return f"None of {n:,} rollouts has both a recorded reward and a new one."
+    ends = between({"rule": "mean_score", "ci95": difference.ci95}, " to ")
+    within = f" (95 % interval {ends})" if ends else ""
+    return (
+        f"New less recorded: {difference.estimate:+.4g}{within}, {means['new_mean']:.4g} after "
+        f"{means['old_mean']:.4g}, over the {n_both:,} of {n:,} rollouts with both."
+    )
 
 
 def _broke(sample: DataSample) -> str:
@@ -254,10 +230,8 @@ def _judged_again(reward: BaseReward, sample: DataSample) -> tuple[Rejudgement, 
     return row, one
 
 
-def _compare_runs(
-    reward: BaseReward, data: str, rows: Sequence[tuple[Rejudgement, Judged]]
-) -> RejudgeReport:
-    rollouts = [row for row, _ in rows]
+def _beside(reward: BaseReward, rows: Sequence[tuple[Rejudgement, Judged]]) -> dict[str, Any]:
+    """Old and new rewards of the rollouts with both, as fields of `RejudgeReport`."""
     pairs = [
         (row.old, row.new, one.cluster)
         for row, one in rows
@@ -268,21 +242,14 @@ def _compare_runs(
     clusters = Clusters.of_names(cluster for *_, cluster in pairs)
     shares = reward.score_range == (0.0, 1.0) and all(0 <= value <= 1 for value in old)
     bounds = (-1.0, 1.0) if shares else (-math.inf, math.inf)
-    return RejudgeReport(
-        reward=reward.name,
-        judge=judge_of(reward)[0],
-        data=data,
-        n=len(rollouts),
-        n_scored=sum(one.new is not None for one in rollouts),
-        n_recorded=sum(one.old is not None for one in rollouts),
-        n_both=len(pairs),
-        missing=Counter(one.cause or "none" for one in rollouts if one.new is None),
-        old_mean=math.fsum(old) / len(old) if pairs else None,
-        new_mean=math.fsum(new) / len(new) if pairs else None,
-        difference=mean_of(gaps, clusters.codes, 0.0, bounds),
-        spearman=spearman(old, new) if len(pairs) > 1 else None,
-        kendall=kendall_tau_b(old, new) if len(pairs) > 1 else None,
-        changed=int((abs(gaps) > 1e-9).sum()),
-        kept=Counter(part for one in rollouts for part in one.parts),
-        rollouts=tuple(rollouts),
-    )
+    return {
+        "n_recorded": sum(row.old is not None for row, _ in rows),
+        "n_both": len(pairs),
+        "old_mean": math.fsum(old) / len(old) if pairs else None,
+        "new_mean": math.fsum(new) / len(new) if pairs else None,
+        "difference": mean_of(gaps, clusters.codes, 0.0, bounds),
+        "spearman": spearman(old, new) if len(pairs) > 1 else None,
+        "kendall": kendall_tau_b(old, new) if len(pairs) > 1 else None,
+        "changed": int((abs(gaps) > 1e-9).sum()),
+        "kept": Counter(part for row, _ in rows for part in row.parts),
+    }

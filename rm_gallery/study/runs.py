@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
@@ -22,20 +22,25 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.view import conversation_text
 from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError, reason_of
 from rm_gallery.core.utils.file import (
+    as_json,
     from_line,
     mend_tail,
     opened_file,
     read_lines,
     replacing,
     to_line,
+    write_whole,
 )
-from rm_gallery.gallery.benchmarks.figures import Report, plain
+from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.gallery.benchmarks.judgements import NOT_ASKED, Judged, Pair
+from rm_gallery.study.cards import EARLIER
 
 SAMPLES = "samples.jsonl"
 REPORT = "report.json"
 HELD_SECONDS = 0.25
 """Lines that finish within this time are written together: one write per line would slow a fast run."""
+RowChange = Callable[[dict[str, Any]], dict[str, Any]] | None
+"""Makes of the record of a sample the one that stays, once all are judged."""
 _KEPT = ("scored", "unscored")
 """What a continued run does not judge again."""
 
@@ -237,6 +242,12 @@ def kept_in(run_dir: str | Path | None) -> AbstractContextManager[SampleFile | N
     return nullcontext() if run_dir is None else closing(SampleFile(run_dir))
 
 
+def keep_figures(folder: Path, figures: Mapping[str, Any]) -> None:
+    """Write report.json, whole or not at all: from then on the run is finished."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / REPORT, as_json(figures))
+
+
 class SampleFile:
     """Appends every finished sample of a run to samples.jsonl, and its figures to report.json.
 
@@ -290,18 +301,21 @@ class SampleFile:
             raise
         self._written = time.monotonic()
 
-    def finish(self, report: Report) -> None:
-        """Save the figures, and remove lines of an earlier run that no sample matches any more:
-        those judged again with another outcome.
+    def finish(self, figures: Mapping[str, Any], change: RowChange = None) -> None:
+        """Save the figures (`Report.to_dict`), and remove lines of an earlier run that no sample matches any more:
+        those judged again with another outcome. What is known of a sample only now, `change` puts
+        into its line.
         """
         left = +self._known
         if left:
-            self._rewrite(lambda line: not _counted_down(left, line))
-        report.save(self._path.with_name(REPORT))
+            self._rewrite(lambda line: b"" if _counted_down(left, line) else line)
+        if change is not None:
+            self._rewrite(lambda line: _line_of(change(from_line(line) or {})))
+        keep_figures(self._path.parent, figures)
 
     def _open_file(self) -> None:
         if any(_status(line) not in _KEPT for line in read_lines(self._path)):
-            self._rewrite(lambda line: _status(line) in _KEPT)
+            self._rewrite(lambda line: line if _status(line) in _KEPT else b"")
         flags = (
             os.O_RDWR
             | os.O_CREAT
@@ -313,10 +327,10 @@ class SampleFile:
         mend_tail(self._fd)
         self._known = Counter(map(hash, read_lines(self._path)))
 
-    def _rewrite(self, stays: Callable[[bytes], bool]) -> None:
+    def _rewrite(self, becomes: Callable[[bytes], bytes]) -> None:
         with replacing(self._path) as file:
             file.writelines(
-                line for line in read_lines(self._path) if stays(line) and line.endswith(b"\n")
+                becomes(line) for line in read_lines(self._path) if line.endswith(b"\n")
             )
 
     def close(self) -> None:
@@ -372,6 +386,12 @@ class OpenRun:
     def finished(self) -> bool:
         """Whether its report is there and it did not stop early."""
         return bool(self.report) and not self.report.get("stopped")
+
+    @property
+    def holds(self) -> str:
+        """What the folder holds, for a reader that cannot show it."""
+        rule, reward = (self.report.get(name) or f"no {name}" for name in ("rule", "reward"))
+        return f"{self.folder.name} holds {rule} of {reward}"
 
     @property
     def served(self) -> dict[str, str]:
@@ -481,7 +501,12 @@ def open_run(path: str | Path, root: Path | None = None) -> OpenRun:
     manifest, report, summary = (
         _read_object(folder / name, root) for name in (MANIFEST, REPORT, SUMMARY)
     )
-    return OpenRun(folder, manifest, report, summary, root=root)
+    run = OpenRun(folder, manifest, report, summary, root=root)
+    for name, told in EARLIER.items() if not report else ():
+        if card := _read_object(folder / name, root):
+            with sound(run):
+                return replace(run, report=told(card))
+    return run
 
 
 def is_run(folder: str | Path) -> bool:

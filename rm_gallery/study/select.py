@@ -5,9 +5,9 @@ shown.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations, product
 from typing import Any
@@ -27,8 +27,19 @@ from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean, draws
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.significance import PairedDifference, holm, paired_difference
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.gallery.benchmarks.figures import Figure, Record, Report, plain
-from rm_gallery.study.grading import GradedRow, GradeReport, cause_of, grade, middle_of
+from rm_gallery.gallery.benchmarks.figures import Record, plain
+from rm_gallery.gallery.benchmarks.judgements import NOT_ASKED
+from rm_gallery.study.cards import counts_of
+from rm_gallery.study.grading import (
+    GradedRow,
+    GradeReport,
+    cause_of,
+    grade,
+    middle_of,
+    row_figure,
+    status_of,
+)
+from rm_gallery.study.runs import RowChange, without_empty
 
 MEASURES = ("accuracy", "kappa", "spearman")
 _DRAWS = 2000
@@ -42,7 +53,7 @@ class JudgeFigure(Record):
         name: the grader's, as the config has it.
         n: rows with a label.
         n_scored: those of them that it judged.
-        missing: those that it did not, by who caused it.
+        missing: those that it did not, by who caused it; `lost` has them by what became of them.
         figures: by measure, the value over the rows that it judged; what is not defined is absent.
         ci95: by measure, its 95 % interval, over clusters.
         worst: by measure, the lowest value that missing verdicts or scores could give it; as
@@ -58,6 +69,7 @@ class JudgeFigure(Record):
     n: int
     n_scored: int
     missing: Mapping[str, int]
+    lost: Mapping[str, int]
     figures: Mapping[str, float]
     ci95: Mapping[str, Interval]
     worst: Mapping[str, float]
@@ -221,43 +233,65 @@ class JudgeSelection:
         problems = (judge.missed(measure, limit, surely) for measure, limit in least.items())
         return [problem for problem in problems if problem]
 
-    def figures_kept(self) -> Report:
+    @property
+    def leading(self) -> JudgeFigure:
+        """The judge that figure and rows of the run folder are of: the best, else the first."""
+        return next((judge for judge in self.judges if judge.name == self.best), self.judges[0])
+
+    def row_change(self, graded: Sequence[GradedRow]) -> RowChange:
+        """What the run folder keeps of a row: what the leading judge says, and as its credit
+        whether that is the label; a row without a label is in no figure.
+        """
+        by_key, judge = defaultdict[str, deque[GradedRow]](deque), self.leading
+        for row in graded:
+            by_key[row.key].append(row)
+
+        def change(record: dict[str, Any]) -> dict[str, Any]:
+            row = by_key[record["key"]].popleft()
+            result, label = row.results[judge.name], row.labels[judge.name]
+            kept = {**record, **row_figure(row.results, judge.name)}
+            if label is None:
+                issue = ["unscored", NOT_ASKED, "the row has no label", None]
+                kept |= {"status": "unscored", "issues": [issue, *kept["issues"]]}
+            elif judge.threshold is not None and result.kind == "score":
+                kept["credit"] = float(result.passed(judge.threshold) == (label > 0.5))
+            return without_empty(kept)
+
+        return change
+
+    def figures_kept(self) -> dict[str, Any]:
         """What the run folder keeps: the verdict, and how far each judge agrees with the labels;
         the headline is the best judge's.
         """
         rule = "label_agreement" if self.measure == "accuracy" else "label_correlation"
-        graded, parts = self.report, dict[str, Figure]()
+        parts = dict[str, dict[str, Any]]()
         for judge in self.judges:
-            value, lost = judge.figures.get(self.measure), judge.n_missing
-            worst = judge.worst.get(self.measure)
-            best = value
-            if value is not None and lost:  # as if everything missing were as the labels are
-                hits = value * judge.n_scored + lost
+            best = value = judge.figures.get(self.measure)
+            if value is not None and judge.missing:  # as if what is missing were as the labels are
+                hits = value * judge.n_scored + judge.n_missing
                 best = hits / judge.n if self.measure == "accuracy" else 1.0
-            parts[judge.name] = Figure(
-                rule,
-                judge.n,
-                judge.n_scored,
-                lost,
-                0,
-                0,
-                value,
-                judge.ci95.get(self.measure),
-                missing=judge.missing,
-                bounds=None if worst is None or best is None else Interval(worst, best),
-            )
-        main = parts[self.best or self.judges[0].name]
-        if self.best is None:
-            main = replace(main, score=None, ci95=None, bounds=None)
-        head = "judge endpoint data benchmark reasons calls cached usage seconds stopped".split()
-        return Report(
-            **{**vars(main), "extra": {"verdict": self.verdict, "shared": dict(self.shared)}},
-            by_subset=parts,
-            reward=self.best or ", ".join(parts),
-            version=f"{self.measure} with labels",
-            constant=graded.constant,
-            **{name: getattr(graded, name) for name in head},
-        )
+            bounds = judge.worst.get(self.measure), best
+            parts[judge.name] = {
+                **counts_of(judge.n_scored, judge.lost),
+                "rule": rule,
+                "score": value,
+                "ci95": judge.ci95.get(self.measure),
+                "missing": judge.missing,
+                "bounds": None if None in bounds else bounds,
+            }
+        none = {"score": None, "ci95": None, "bounds": None} if self.best is None else {}
+        graded = self.report.to_dict()
+        head = "judge endpoint data benchmark reasons calls cached usage seconds stopped constant"
+        figures = {
+            **{name: graded.get(name) for name in head.split()},
+            **parts[self.leading.name],
+            **none,
+            "by_subset": parts,
+            "reward": self.best or ", ".join(parts),
+            "version": f"{self.measure} with labels",
+            "extra": {"verdict": self.verdict, "shared": self.shared},
+        }
+        return {name: plain(value) for name, value in figures.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
@@ -341,9 +375,10 @@ def judge_select(runner: GradingRunner, data: Any, labels: str, **arguments: Any
     graded: list[GradedRow] = []
     selected: list[JudgeSelection] = []
 
-    def conclude(report: GradeReport) -> Report:
-        selected.append(_selected(runner, graded, labels, report, int(arguments.get("seed") or 0)))
-        return selected[0].figures_kept()
+    def conclude(report: GradeReport) -> tuple[dict[str, Any], RowChange]:
+        found = _selected(runner, graded, labels, report, int(arguments.get("seed") or 0))
+        selected.append(found)
+        return found.figures_kept(), found.row_change(graded)
 
     grade(runner, data, labels=labels, on_graded=graded.append, conclude=conclude, **arguments)
     return selected[0]
@@ -418,6 +453,7 @@ class _Judge:
     shown: float | None
     """As the grader has it."""
     missing: Counter[str]
+    lost: Counter[str]
     tokens: int
 
     @classmethod
@@ -441,6 +477,7 @@ class _Judge:
             turn * shown if verdicts and shown is not None else None,
             shown if verdicts else None,
             Counter(cause_of(result) for result in results if not result.ok),
+            Counter(status_of(result) for result in results if not result.ok),
             int(sum(r.usage.get(f"{way}put_tokens", 0) for r in results for way in ("in", "out"))),
         )
 
@@ -506,6 +543,7 @@ class _Judge:
             len(self.scores),
             n,
             dict(self.missing),
+            dict(self.lost),
             figures,
             {measure: one.interval() for measure, one in defined.items()},
             {**figures, **at_worst} if n == len(known) else at_worst,

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 from rm_gallery.core.data.load.converters import RowRef
@@ -147,23 +146,25 @@ class TableTask:
         if chosen.run_dir is not None:
             about = {"sheet": self.questions.sheet.digest(), "columns": self.columns}
             chosen = replace(chosen, manifest={**about, **(chosen.manifest or {})})
-        report = evaluate(
+
+        def concluded(report: Report) -> Report:
+            reasons = dict(report.reasons)
+            if self.questions.blank:
+                reasons[BLANK_REASON] = self.questions.blank_reason()
+            if chosen.run_dir is not None:
+                self.questions.keep_blank(chosen.run_dir)
+            return self.finished(
+                replace(report, data=self.questions.sheet.name, reasons=reasons), reward
+            )
+
+        return evaluate(
             reward,
             replace(self.data(samples, seed), shard=shard),
             seed=seed,
             hooks=hooks,
             options=chosen,
+            conclude=concluded,
         )
-        reasons = dict(report.reasons)
-        if self.questions.blank:
-            reasons[BLANK_REASON] = self.questions.blank_reason()
-        report = self.finished(
-            replace(report, data=self.questions.sheet.name, reasons=reasons), reward
-        )
-        if chosen.run_dir is not None:
-            self.questions.keep_blank(chosen.run_dir)
-            report.save(Path(chosen.run_dir) / "report.json")
-        return report
 
     def begun(
         self, reward: BaseReward, options: RunOptions, seed: int

@@ -25,8 +25,6 @@ from rm_gallery.cli.main import app
 from rm_gallery.cli.settings import group_of, options_of
 from rm_gallery.core.data.load.converters import DataConverterRegistry
 from rm_gallery.evaluation.deploy import create_evaluation
-from rm_gallery.serve.view import ViewedRuns
-from rm_gallery.study.runs import open_run
 from tests.cli.rows import best_of_4
 from tests.golden.golden import HERE, Line, lines
 from tests.support.children import ROOT
@@ -235,40 +233,6 @@ def test_every_command_is_called_here() -> None:
     assert FINE.keys() == COMMANDS.keys(), (
         "give a new command a call that works, and its exit codes to docs/gates.md"
     )
-
-
-NO_RUN = ("table", "report", "train bt")
-"""Their --out is a file or a model."""
-OWN_FILES = ("audit", "conflicts")
-"""They keep a card or figures of their own."""
-REFUSED = ("check-reward", "fuzz-reward")
-"""They keep nothing and say so."""
-RUNS = [
-    name
-    for name in FINE
-    if any("--out" in parameter.opts for parameter in COMMANDS[name].params)
-    and name not in (*NO_RUN, *OWN_FILES, *REFUSED)
-]
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_what_a_command_kept_is_read_finished_and_with_its_n(name: str, tmp_path: Path) -> None:
-    kept = str(tmp_path / "run")
-    done = run(f"{FINE[name]} --json --out {kept}")
-    assert done.code == 0, done.err
-    told = json.loads(done.out)
-    n = told.get("report", told)["n"]
-    loaded = open_run(kept)
-    ids = [row.id for row in loaded.samples()]
-    assert loaded.finished and len(ids) == n == loaded.report["n"]
-    figures = json.loads(run(f"report {kept} --format json").out)
-    assert figures["n"] == n and "not finished" not in run(f"report {kept} --format md").out
-    assert ids[0] in command("explain", kept, ids[0]).out
-    assert run(f"table {kept}").code == 0
-    [listed] = ViewedRuns([Path(kept)]).listed()
-    assert listed["n"] == n and listed["finished"] is True, listed
-    again = run(f"compare {kept} {kept} --json")
-    assert again.code == 0 or "no shares from 0 to 1" in again.err, again.err
 
 
 def names(parameter: Any) -> list[str]:

@@ -78,9 +78,7 @@ def test_garbage_is_unscored_and_no_absence_of_conflicts() -> None:
     found = conflicts(reward, samples(5), progress=False)
     assert (found.n, found.n_scored, dict(found.lost)) == (5, 0, {"unscored": 5})
     assert {figure.value for figure in found.figures.values()} == {None}
-    assert [(key, reason["n"]) for key, reason in found.reasons.items()] == [
-        ("unscored: parse", 30)
-    ]
+    assert [(key, reason["n"]) for key, reason in found.reasons.items()] == [("unscored: parse", 5)]
     assert rates(ALWAYS_FIRST, both_orders=False)["symmetry"] == 0.0, (
         "one order alone is asked in both all the same"
     )

@@ -37,7 +37,9 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
     judged_run(tmp_path / "two", 60)
     (tmp_path / "audit").mkdir()
     (tmp_path / "audit" / "card.html").write_text("a card")
-    # an audit's folder is no unfinished run
+    # as an earlier version kept it
+    kept: dict[str, object] = {"reward": "short", "verdict": "pass", "questions": 4, "scored": 4}
+    (tmp_path / "audit" / "audit.json").write_text(json.dumps({**kept, "findings": {}, "counts": {"pass": 1}, "data": "d"}))  # fmt: skip
     (tmp_path / "audit" / "manifest.json").write_text("{}")
     with TestClient(create_viewer(ViewedRuns([tmp_path]), "secret"), base_url=HOST) as found:
         yield found
@@ -144,7 +146,6 @@ def test_runs_are_looked_for_below_what_was_named_and_nowhere_else(tmp_path: Pat
 def test_every_page_is_there_and_escapes_what_it_shows(client: TestClient, tmp_path: Path) -> None:
     one, two, going = (name_of(tmp_path / name) for name in ("one", "two", "going"))
     card = next(iter(ViewedRuns([tmp_path]).cards))
-    assert card not in ViewedRuns([tmp_path]).runs
     pages = {
         "": ("not finished", "75.0 %", "one"),
         f"run/{one}": ("70.0 – 80.0", "judge 6", "endpoint 6", "60 of 60 rows"),
@@ -161,6 +162,7 @@ def test_every_page_is_there_and_escapes_what_it_shows(client: TestClient, tmp_p
         f"run/{one}/report": ("<!doctype html>",),
         f"run/{one}/review": ("Your name",),
         f"card/{card}": ("a card",),
+        f"run/{card}": ("The trust card says pass: 1 pass.",),
         "gallery?text=ACCURACY": ("accuracy",),
         "gallery/accuracy": ("Try it",),
         "gallery/safety_listwise_reward": ("needs more than an answer",),

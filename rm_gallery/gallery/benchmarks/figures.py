@@ -86,6 +86,8 @@ RULES: Mapping[str, str] = {
     "mean_score": "mean of the scores of all answers, in the reward's own unit",
     "label_agreement": "share of labelled rows on which a judge's verdict is the label",
     "label_correlation": "Spearman's correlation of a judge's scores with the labels, -1 to 1",
+    "no_conflict": "share of samples whose comparisons, order by order, hold no contradiction and no cycle",
+    "trust_card": "each part in its own unit, held to its own limit; the worst verdict leads",
     "unweighted_mean_of_subsets": "mean of the subset scores, each subset weighing the same",
 }
 """Every rule a figure may name, in one line."""

@@ -9,9 +9,11 @@ from typing import Any, Literal, NamedTuple
 
 from rm_gallery.core.utils.shown import number, percent, show
 
+TRUST_CARD = "trust_card"
+"""The rule of an audit: parts in units and directions of their own, and no one figure."""
 COMPARED = "win_rate"
 """The rule that compares two columns instead of asking whether a reward is right."""
-OWN_UNIT = ("mean_score", "label_correlation")
+OWN_UNIT = ("mean_score", "label_correlation", "correlation", "points")
 """Rules whose figure is no share."""
 Kind = Literal["verdict", "corrected", "agreement", "contradicted", "constant", "tally", "figure"]
 PLAIN: tuple[Kind, ...] = ("tally", "figure")

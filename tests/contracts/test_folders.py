@@ -1,0 +1,326 @@
+"""One contract of run folders: what any command kept with `--out` every reader reads, with the same
+figure, the same n and the same that is missing, or refuses in one line that says what it holds.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+import pytest
+import typer
+
+from rm_gallery.cli.main import app
+from rm_gallery.gallery.benchmarks.figures import Report
+from rm_gallery.serve.view import ViewedRuns, create_viewer
+from rm_gallery.study.benchmark import evaluate
+from rm_gallery.study.runs import open_run
+from tests.support.command import Done, command
+from tests.support.judge_server import JudgeCall, JudgeServer
+
+N = 6
+BROKEN = "FAIL"
+"""A text at which every reward here says nothing: the third of each file has it."""
+LENGTH = (
+    "from rm_gallery import Unscored, reward_function\n\n\n@reward_function(score_range=(0, 1))\ndef own(messages, **kwargs):\n"
+    f"    if '{BROKEN}' in messages[-1].text:\n        raise Unscored('it says nothing')\n"
+    "    return min(1.0, len(messages[-1].text) / 9)\n"
+)
+PAIRS = "pairs.jsonl --max-failures 9"
+TABLE = "table.csv --prompt q --max-failures 9 -r func:own.py"
+WAYS = {
+    "eval": f"eval func:own.py {PAIRS}",
+    "bench": f"bench preferences -r func:own.py --data {PAIRS}",
+    "winrate": f"winrate {TABLE} --a x --b y",
+    "score": f"score {TABLE} --answer x",
+    "grade": "grade graders.yaml rows.jsonl --max-failures 9",
+    "judge-select": "judge-select judges.yaml rows.jsonl",
+    "rejudge": "rejudge func:own.py rollouts.jsonl --max-failures 9",
+    "conflicts": "conflicts safety_listwise_reward --data lists.jsonl --llm m --base-url URL --max-failures 9",
+    "audit": "audit func:own.py --probe repeats --data pairs.jsonl",
+}
+"""By command that keeps a run, a call that scores all but one of its samples."""
+MORE = {
+    "eval, nothing scored": "eval func:own.py broken.jsonl --max-failures 9",
+    "eval, traced": "eval safety_listwise_reward lists.jsonl --llm m --base-url URL --trace --max-failures 9",
+    "bench, scores": "bench preferences --data pairs.jsonl --scores scores.jsonl",
+    "bench, repeats": f"bench preferences -r func:own.py --data {PAIRS} --repeats 2",
+    "winrate, labels": f"winrate {TABLE} --a x --b y --labels people",
+    "score, labels": f"score {TABLE} --answer x --labels number",
+    "judge-select, one broken": "judge-select half.yaml rows.jsonl",
+    "judge-select, first broken": "judge-select first.yaml rows.jsonl",
+    "judge-select, all broken": "judge-select none.yaml rows.jsonl",
+    "audit, traced": "audit safety_listwise_reward --probe position --data pairs.jsonl --llm m --base-url URL --trace",
+}
+"""Other calls of them that keep something else."""
+ALL = WAYS | MORE
+
+
+def silent_at_broken(call: JudgeCall) -> str:
+    return "no verdict" if BROKEN in call.reading.prompt else "<best>1</best>"
+
+
+def write(name: str, rows: list[dict[str, Any]]) -> None:
+    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+class Kept(NamedTuple):
+    """What a command printed, and the two equal folders it kept."""
+
+    done: Done
+    folder: Path
+    twin: Path
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with the files of the calls above, in which they were made."""
+    place = tmp_path_factory.mktemp("folders")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(place)
+        patched.setenv("RM_GALLERY_CACHE", "off")
+        texts = [BROKEN if k == 2 else "word" * (1 + k % 3) for k in range(N)]
+        Path("own.py").write_text(LENGTH)
+        pairs = [{"id": f"s{k}", "prompt": f"q{k}", "chosen": text, "rejected": "six"} for k, text in enumerate(texts)]  # fmt: skip
+        write("pairs.jsonl", pairs)
+        write("broken.jsonl", [{**pair, "chosen": BROKEN} for pair in pairs])
+        three = [{**pair, "chosen": [pair["chosen"]], "rejected": ["aa", "b"]} for pair in pairs]
+        write("lists.jsonl", three)
+        Path("table.csv").write_text(
+            "q,x,y,people,number\n"
+            + "".join(f"q{k},{text},six,{'ab'[k % 2]},{k}\n" for k, text in enumerate(texts))
+        )
+        truth = [{"query": f"q{k}", "response": "a", "ok": k % 3 > 0} for k in range(N)]
+        write("rows.jsonl", [row | ({} if k == 2 else {"truth": "ab"[k % 2]}) for k, row in enumerate(truth)])  # fmt: skip
+        for name, columns in (
+            ("graders", "truth"),
+            ("judges", "truth ok"),
+            ("half", "truth absent"),
+            ("first", "absent truth"),
+            ("none", "absent gone"),
+        ):
+            each = ", ".join(f"{c}: {{grader: string_match, mapper: {{reference_response: {c}}}}}" for c in columns.split())  # fmt: skip
+            labels = "" if name == "graders" else "labels: ok\n"
+            Path(f"{name}.yaml").write_text(f"graders: {{{each}}}\n{labels}")
+        turns = [[{"role": "user", "content": f"q{k}"}, {"role": "assistant", "content": text}] for k, text in enumerate(texts)]  # fmt: skip
+        write("rollouts.jsonl", [{"messages": t, "reward": k / N} for k, t in enumerate(turns)])
+        write("scores.jsonl", [{"id": f"s{k}", "candidate": side, "score": None if k == 2 and not side else 0.5 if side else k % 2} for k in range(N) for side in (0, 1)])  # fmt: skip
+        with JudgeServer(silent_at_broken, in_process=True) as judge:
+            patched.setenv("OPENAI_API_KEY", "k")
+            for name, call in ALL.items():
+                words = call.replace("URL", judge.base_url).split()
+                for folder in (name, f"{name} again"):
+                    done = command(*words, "--json", "--out", folder)
+                    Path(f"{folder}.json").write_text(json.dumps(done))
+        yield place
+
+
+@pytest.fixture(params=ALL)
+def kept(request: pytest.FixtureRequest, place: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
+    monkeypatch.chdir(place)
+    name = request.param
+    done = Done(*json.loads(Path(f"{name}.json").read_text()))
+    assert done.out, done.err
+    return Kept(done, Path(name), Path(f"{name} again"))
+
+
+def test_every_command_that_keeps_a_run_is_called_here() -> None:
+    def keeping(here: Any, words: tuple[str, ...] = ()) -> Iterator[str]:
+        for name, inner in getattr(here, "commands", {}).items():
+            yield from keeping(inner, (*words, name))
+        options = {option: one for one in here.params for option in one.opts}
+        if (options["--out"].help if "--out" in options else "").startswith("Run folder"):
+            yield " ".join(words)
+
+    assert set(keeping(typer.main.get_command(app))) == WAYS.keys()
+
+
+def figures_of(kept: Kept) -> dict[str, Any]:
+    """What `report --format json` says."""
+    done = command("report", str(kept.folder), "--format", "json")
+    assert done.code == 0, done.err
+    figures: dict[str, Any] = json.loads(done.out)
+    return figures
+
+
+def shown(figures: dict[str, Any]) -> str:
+    """The main figure as people see it."""
+    score = figures.get("corrected", figures)["score"]
+    if score is None:
+        return "–"
+    own = figures["rule"] in ("mean_score", "label_correlation")
+    return f"{score:.4g}" if own else f"{100 * score:.1f}"
+
+
+def values(data: Any) -> Iterator[Any]:
+    """Every value in JSON."""
+    inner = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
+    for one in inner:
+        yield from values(one)
+    if not isinstance(data, dict | list):
+        yield data
+
+
+def refused(done: Done, kept: Kept) -> bool:
+    """Whether a reader refused in one line that says what the folder holds, and what to use."""
+    lines = done.err.splitlines()
+    what = str(kept.folder).partition(",")[0]
+    return (
+        (done.code, len(lines)) == (2, 1)
+        and what in lines[0]
+        and "Traceback" not in done.err
+        and bool(re.search(r"rm-gallery \w+", lines[0]))
+    )
+
+
+def test_the_report_is_finished_and_has_the_figure_that_the_command_told(kept: Kept) -> None:
+    figures, told = figures_of(kept), [*values(json.loads(kept.done.out))]
+    assert figures["finished"] is True
+    assert figures["score"] in told and figures["n"] in told
+    assert sum(figures["missing"].values()) == figures["n"] - figures["n_scored"]
+    lost = {"nothing": N, "judge-select, all broken": N}
+    if figures["rule"] != "trust_card":
+        assert figures["n"] == N
+        expected = next((n for name, n in lost.items() if name in str(kept.folder)), 1)
+        assert sum(figures["missing"].values()) == expected
+
+
+@pytest.mark.parametrize("form", ["md", "html", "junit"])
+def test_every_form_of_the_report_has_the_same_figure(kept: Kept, form: str) -> None:
+    figures, out = figures_of(kept), kept.folder / "page"
+    done = command("report", str(kept.folder), "--format", form, "--out", str(out))
+    text = out.read_text(encoding="utf-8")
+    assert "not finished" not in text
+    assert shown(figures) in text or (figures["score"] is None and "no score" in text)
+    assert f"{figures['n']:,}" in text
+    gone = figures["n"] - figures["n_scored"]
+    assert not gone or re.search(rf"\b{gone:,} (unscored|failed|samples)", text), text
+    if form == "junit":
+        root = ElementTree.fromstring(text)
+        assert root.find(".//testcase[@name='finished']/failure") is None
+    else:
+        assert done.code == 0, done.err
+
+
+def test_the_viewer_lists_and_shows_the_same_figure(kept: Kept) -> None:
+    from fastapi.testclient import TestClient
+
+    figures, runs = figures_of(kept), ViewedRuns([kept.folder])
+    [listed] = runs.listed()
+    assert "problem" not in listed, listed
+    assert (listed["finished"], listed["n"]) == (True, figures["n"])
+    assert shown(figures) == listed["score"].removesuffix(" %")
+    gone = figures["n"] - figures["n_scored"]
+    assert not gone or any(line.startswith(f"{gone:,} ") for line in listed["lost"])
+    with TestClient(create_viewer(runs, "t"), base_url="http://127.0.0.1:1") as client:
+        page = client.get(f"/t/run/{listed['name']}").text
+    assert f'<p class="score">{listed["score"]}</p>' in page and "not finished" not in page
+    assert all(f"{word} {n:,}" in page or n == 0 for word, n in figures["missing"].items()), page
+
+
+def test_a_sample_is_explained_or_it_is_said_what_to_use(kept: Kept) -> None:
+    kept_run, figures = open_run(kept.folder), figures_of(kept)
+    ids = [row.id for row in kept_run.samples()]
+    assert len(ids) == (0 if figures["rule"] == "trust_card" else figures["n"])
+    for one in ids:
+        done = command("explain", str(kept.folder), one)
+        assert done.code == 0 and one in done.out and "credit" in done.out
+    done = command("explain", str(kept.folder), "nobody")
+    if kept_run.traced:
+        known = [*kept_run.trace()][0]["id"]
+        assert done.code == 2 and known in done.err, done
+        assert command("explain", str(kept.folder), known).code == 0
+    else:
+        assert ids or refused(done, kept), done
+
+
+def test_the_table_has_the_same_figure_or_says_what_the_folder_holds(kept: Kept) -> None:
+    done, figures = command("table", str(kept.folder), "--format", "csv"), figures_of(kept)
+    if figures["rule"] == "trust_card":
+        assert refused(done, kept), done
+        return
+    assert done.code == 0, done.err
+    [*_, overall] = csv.DictReader(io.StringIO(done.out))
+    score = figures.get("corrected", figures)["score"]
+    assert overall["score"] == ("" if score is None else str(score))
+    assert int(overall["n"]) == figures["n"]
+    assert int(overall["missing"]) == sum(figures["missing"].values())
+
+
+def test_two_folders_are_compared_or_it_is_said_what_they_hold(kept: Kept) -> None:
+    done = command("compare", str(kept.folder), str(kept.twin), "--json")
+    if done.code == 0:
+        [difference] = json.loads(done.out)
+        figures = figures_of(kept)
+        assert difference["whole"]["difference"] in (0.0, None)
+        assert difference["whole"]["first"] == pytest.approx(figures["score"])
+    else:
+        assert refused(done, kept), done
+
+
+EARLIER = {
+    "audit": "audit.json",
+    "conflicts": "conflicts.json",
+    "rejudge": "rejudged.json",
+}
+
+
+@pytest.mark.parametrize("name", EARLIER)
+def test_a_folder_of_an_earlier_version_has_the_same_figure(
+    name: str, place: Path, tmp_path: Path
+) -> None:
+    told = json.loads(json.loads((place / f"{name}.json").read_text())[1])
+    figures = json.loads((place / name / "report.json").read_text())
+    shutil.copy(place / name / "manifest.json", tmp_path)
+    (tmp_path / EARLIER[name]).write_text(json.dumps(told))
+    done = command("report", str(tmp_path), "--format", "json")
+    found = json.loads(done.out)
+    names = ("reward", "rule", "n", "n_scored", "missing", "score", "reasons")
+    assert found["finished"] is True
+    assert {each: found[each] for each in names} == {each: figures[each] for each in names}
+    assert [one["finished"] for one in ViewedRuns([tmp_path]).listed()] == [True]
+    assert "keeps no samples; rm-gallery report" in command("explain", str(tmp_path), "s1").err
+    (tmp_path / EARLIER[name]).write_text('{"n": 1}')
+    done = command("report", str(tmp_path))
+    assert (done.code, len(done.err.splitlines())) == (2, 1) and "run the same" in done.err, done
+
+
+def test_a_row_without_a_label_is_in_no_figure_of_a_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"query": f"q{k}", "response": "ab"[k % 2], "truth": "a", "other": "b", "ok": None if k > 5 else k % 2} for k in range(8)]  # fmt: skip
+    write("rows.jsonl", rows)
+    each = ", ".join(f"{c}: {{grader: string_match, mapper: {{reference_response: {c}}}}}" for c in ("truth", "other"))  # fmt: skip
+    Path("judges.yaml").write_text(f"graders: {{{each}}}\nlabels: ok\n")
+    for _ in range(2):  # the second call continues a run that is finished
+        assert command("judge-select", "judges.yaml", "rows.jsonl", "--out", "run").code == 0
+        run = open_run("run")
+        kept = [*run.samples()]
+        assert (run.report["reward"], run.report["n"], run.report["score"]) == ("other", 6, 1.0)
+        assert [row.credit for row in kept] == [1.0] * 6 + [None] * 2
+        assert [row.scores for row in kept] == [(0.0,), (1.0,)] * 4
+        assert [row.status for row in kept] == ["scored"] * 6 + ["unscored"] * 2
+        assert {row.cause for row in kept} == {None}
+
+
+def test_a_run_is_finished_only_with_all_that_its_command_adds(tmp_path: Path) -> None:
+    """A table's figures once stood in the folder before its labels were counted: a run that was
+    killed in between was read as finished, without them.
+    """
+
+    def killed(report: Report) -> Report:
+        raise KeyboardInterrupt
+
+    rows = [{"prompt": "q", "chosen": "long", "rejected": "x"}]
+    with pytest.raises(KeyboardInterrupt):
+        evaluate("length_baseline", rows, run_dir=str(tmp_path), progress=False, conclude=killed)
+    run = open_run(tmp_path)
+    assert not run.finished and len([*run.samples()]) == 1
