@@ -31,7 +31,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import Example
 from rm_gallery.core.score import Bounds
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.names import unknown_name
 from rm_gallery.core.utils.plugins import entries
 from rm_gallery.core.utils.shown import ended
 from rm_gallery.gallery.rm.published import judge_names

@@ -17,7 +17,7 @@ from rm_gallery.core.engine.folder import read_trace
 from rm_gallery.core.stats.planning import SampleSize, plan_difference, plan_labels, plan_mean
 from rm_gallery.core.utils.errors import ConfigError, DataError, Inapplicable
 from rm_gallery.core.utils.file import written_whole
-from rm_gallery.core.utils.models import nearest
+from rm_gallery.core.utils.names import nearest
 from rm_gallery.report.formats import render
 from rm_gallery.report.pdf import find_browser, print_summary
 from rm_gallery.report.run_figures import answers_of, figures_of

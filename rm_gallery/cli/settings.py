@@ -18,7 +18,7 @@ import typer
 
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.file import read_yaml
-from rm_gallery.core.utils.models import nearest, unknown_name
+from rm_gallery.core.utils.names import nearest, unknown_name
 from rm_gallery.core.utils.shown import one_line, redact
 
 FILE = "rm-gallery.toml"

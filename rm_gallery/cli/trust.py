@@ -19,7 +19,7 @@ from rm_gallery.cli import options as opt
 from rm_gallery.cli.judge import read_config, rows_file, runner_of
 from rm_gallery.core.reward.resolve import judges_for
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.names import unknown_name
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.report.tables import (
     print_canaries,

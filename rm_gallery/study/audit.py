@@ -23,7 +23,7 @@ from rm_gallery.core.stats.constant import Constancy
 from rm_gallery.core.stats.denominator import worst_case_bounds
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.file import as_json, write_whole
-from rm_gallery.core.utils.models import check_known, unknown_name
+from rm_gallery.core.utils.names import check_known, unknown_name
 from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import Record, html_lines, html_table
 from rm_gallery.study import probes as of_answers

@@ -16,7 +16,7 @@ from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.repeat import MOST_REPEATS, InRound
 from rm_gallery.core.model.budget import Budget
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.names import unknown_name
 
 MAX_WORKERS = 64
 """Judgements in flight at once, at every door, where nobody says otherwise."""

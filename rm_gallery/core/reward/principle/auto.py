@@ -22,7 +22,8 @@ from rm_gallery.core.reward.view import conversation_text
 from rm_gallery.core.score import Score
 from rm_gallery.core.text.blocks import TwoValues, object_at
 from rm_gallery.core.text.canonical import split_reasoning
-from rm_gallery.core.utils.errors import ConfigError, ParseError, logger
+from rm_gallery.core.utils.errors import ConfigError, ParseError
+from rm_gallery.core.utils.log import logger
 from rm_gallery.core.utils.models import Configured
 from rm_gallery.core.utils.prompt import seeded_order
 from rm_gallery.core.utils.shown import excerpt
