@@ -30,6 +30,7 @@ from rm_gallery import (
 )
 from rm_gallery.core.reward.base import BaseStepWiseRubricReward
 from rm_gallery.core.stats.intervals import Interval, wilson_interval
+from rm_gallery.core.utils.defaults import PROBES
 from rm_gallery.study.attacks import (
     DRESSES,
     NO_ANSWERS,
@@ -38,7 +39,7 @@ from rm_gallery.study.attacks import (
     read_texts,
     text_of,
 )
-from rm_gallery.study.audit import PROBES, Audit, prepare
+from rm_gallery.study.audit import Audit, prepare
 from rm_gallery.study.pairwise_comparisons import Limit, decide, mean_finding
 from tests.golden.golden import Line, check, files
 from tests.report import judges
