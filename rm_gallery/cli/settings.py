@@ -311,7 +311,7 @@ def defaults(command: Any) -> tuple[dict[str, Any], dict[str, str]]:
         for word in words:
             here = here.setdefault(word, {})
         for name, option in options.items():
-            places = {
+            places: dict[str, Any] = {
                 f"environment, {variable}": given[variable]
                 for variable in _variables(words, name)
                 if variable in given
