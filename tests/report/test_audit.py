@@ -93,6 +93,13 @@ def test_a_sound_judge_passes_every_figure_that_applies(kind: str, server: Judge
     assert all(f.why for f in found.findings if f.verdict == "does not apply")
 
 
+def test_every_probe_that_is_named_is_there() -> None:
+    for name in PROBES:
+        ready = prepare("length_baseline", probes=[name])
+        assert [probe.name for probe in ready.probes] == [name]
+    assert [probe.name for probe in prepare("length_baseline").probes] == [*PROBES]
+
+
 WEAK: list[tuple[str, Any, str, str, dict[str, Any]]] = [
     ("pointwise", judges.LONG, "length", "over_itself", {}),
     ("pairwise", judges.LONG, "length", "over_better over_itself", {}),
