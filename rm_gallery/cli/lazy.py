@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 
 @dataclass
-class Place:
+class CommandPlace:
     """Where a command stands, and what the list of commands says of it."""
 
     where: str
@@ -37,11 +37,11 @@ class Place:
 
 
 class Commands(UserDict[str, Any]):
-    """Commands by name; one that is only a `Place` becomes a command when it is looked up."""
+    """Commands by name; one that is only a `CommandPlace` becomes a command when it is looked up."""
 
     def __getitem__(self, name: str) -> Any:
         found = self.data[name]
-        if isinstance(found, Place):
+        if isinstance(found, CommandPlace):
             found = self.data[name] = found.command(name)
         return found
 
@@ -54,7 +54,7 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, *, commands: Any = None, **settings: Any) -> None:
         super().__init__(**settings)
-        own = {name: Place(*place) for name, place in self.places.items()}
+        own = {name: CommandPlace(*place) for name, place in self.places.items()}
         self.commands: Any = Commands({**own, **(commands or {})})
 
     @classmethod
@@ -81,7 +81,7 @@ class LazyGroup(TyperGroup):
     def summary(self, name: str, width: int) -> str:
         """What the list of commands says of one."""
         found = self.commands.data[name]
-        summary = found.summary if isinstance(found, Place) else None
+        summary = found.summary if isinstance(found, CommandPlace) else None
         return summary or str(self.commands[name].get_short_help_str(width))
 
     def each(
@@ -92,7 +92,7 @@ class LazyGroup(TyperGroup):
             here = (*words, name)
             if isinstance(found, LazyGroup):
                 found.each(change, here)
-            elif isinstance(found, Place):
+            elif isinstance(found, CommandPlace):
                 found.changes.append(partial(change, here))
             else:
                 change(here, found)
