@@ -14,27 +14,21 @@ from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from functools import cache
 from itertools import chain, pairwise
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import orjson
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from rm_gallery.cli.options import Json, RewardArgument, grouped, parse_params
-from rm_gallery.core.graders.base import BaseGrader
-from rm_gallery.core.reward.judges import asks_a_model
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.resolve import asks_for_judge
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.schema import Example
-from rm_gallery.core.score import Bounds
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
-from rm_gallery.core.utils.models import unknown_name
-from rm_gallery.core.utils.plugins import entries
+from rm_gallery.core.utils.names import unknown_name
 from rm_gallery.core.utils.shown import ended
-from rm_gallery.gallery.rm.published import judge_names
+
+if TYPE_CHECKING:
+    from rm_gallery.core.graders.base import BaseGrader
+    from rm_gallery.core.reward.reward import BaseReward
+    from rm_gallery.core.reward.schema import Example
+    from rm_gallery.core.score import Bounds
 
 GALLERY = "rm_gallery.gallery.rm."
 GRADERS = "rm_gallery.gallery.graders"
@@ -96,6 +90,8 @@ class Entry(NamedTuple):
     @property
     def cost(self) -> str:
         """What judging one sample with n answers costs."""
+        from rm_gallery.core.reward.judges import asks_a_model
+
         if asks_a_model(self.reward):
             acts = "max_calls" in self.reward.model_fields
             return "n × max_calls calls" if acts else CALLS[self.reward.kind]
@@ -170,6 +166,10 @@ def list_rewards(
         graders: Graders only, which take named fields.
         long: One row per name, with kind, needs, range and cost.
     """
+    from rm_gallery.core.reward.registry import RewardRegistry
+    from rm_gallery.core.utils.plugins import entries
+    from rm_gallery.gallery.rm.published import judge_names
+
     known, broken = _survey(grader_names() if graders else RewardRegistry.list())
     chosen = select(known, task, kind, needs, llm=not no_llm)
     if task or kind or needs or no_llm:
@@ -235,6 +235,8 @@ def show_reward(
         prompt: Print the exact prompt of the reward's example.
         param: With --prompt: k=v sets a field of the reward, such as language=zh.
     """
+    from rm_gallery.core.reward.registry import RewardRegistry
+
     name = RewardRegistry.spelled(name)
     entry = Entry(name, RewardRegistry.get(name))
     if param and not prompt:
@@ -314,6 +316,8 @@ def _survey(names: Iterable[str]) -> tuple[list[Entry], dict[str, str]]:
     """Every one of these names as an entry, in order, and by name the problem of those that cannot
     be imported.
     """
+    from rm_gallery.core.reward.registry import RewardRegistry
+
     entries, broken = [], {}
     for name in names:
         try:
@@ -326,6 +330,7 @@ def _survey(names: Iterable[str]) -> tuple[list[Entry], dict[str, str]]:
 def grader_names() -> list[str]:
     """`grader:NAME` of every grader that is no reward of the same name already."""
     from rm_gallery.core.graders.base import GraderRegistry
+    from rm_gallery.core.reward.registry import RewardRegistry
 
     rewards = set(RewardRegistry.list())
     return [f"grader:{name}" for name in GraderRegistry.list() if name not in rewards]
@@ -360,6 +365,8 @@ def _short(chosen: list[Entry], broken: dict[str, str], graders: Iterable[str] =
     """A line per reward below its task, the kinds of a judged scenario on one line, and one per
     family of `graders`; no line is longer than 80 columns.
     """
+    from rm_gallery.core.reward.registry import RewardRegistry
+
     lines, hint = list[str](), list[str]()
     groups: defaultdict[str, defaultdict[str, list[Entry]]] = defaultdict(lambda: defaultdict(list))
     for entry in sorted(chosen, key=lambda e: (e.task, e.scenario or e.name)):
@@ -389,6 +396,10 @@ def _short(chosen: list[Entry], broken: dict[str, str], graders: Iterable[str] =
 
 
 def _print_table(chosen: list[Entry], broken: dict[str, str]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False)
     for column in ("name", "kind", "needs", "range", "task", "cost", "what it does"):
         table.add_column(column, no_wrap=column in ("name", "range"))
@@ -405,6 +416,8 @@ def _prompt_of(entry: Entry, params: dict[str, Any]) -> list[dict[str, Any]]:
     """The messages a judge is sent for the reward's example; ConfigError for a reward that asks no
     model.
     """
+    from rm_gallery.core.reward.resolve import asks_for_judge
+
     if not asks_for_judge(entry.reward):
         raise ConfigError(
             f"{entry.name} asks no model, so it has no prompt; `rm-gallery show {entry.name}` "

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from rm_gallery.cli.options import Reported, Running, Tabled
-from rm_gallery.cli.settings import group_of, walk
+from rm_gallery.cli.settings import group_of
 
 SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Find and write rewards": {
@@ -76,10 +76,13 @@ PANELS: Mapping[str, type] = {
 def arranged(command: Any) -> Any:
     """The command line with its help in sections."""
     examples = {name: call for section in SECTIONS.values() for name, call in section.items()}
-    for words, inner in walk(command):
+
+    def arrange(words: tuple[str, ...], inner: Any) -> None:
         example = examples.get(" ".join(words))
         inner.epilog = example and f"Example: rm-gallery {example}"
         inner.format_options = partial(_write, partial(_panels, inner))
+
+    command.each(arrange)
     command.format_commands = partial(_write, partial(_commands, command))
     return command
 
@@ -97,14 +100,12 @@ def _write(sections: Callable[[Any, Any], Rows], context: Any, formatter: Any) -
 
 def _commands(command: Any, context: Any, formatter: Any) -> Rows:
     """The commands by what they are for, and those that nobody has put into a section."""
-    left = dict(command.commands)
+    left = [*command.commands]
     width = formatter.width - 6 - max(map(len, left))
     for title, names in (*SECTIONS.items(), ("Other commands", tuple(left))):
-        known = dict.fromkeys(name.split()[0] for name in names)
-        yield (
-            title,
-            [(name, left.pop(name).get_short_help_str(width)) for name in known if name in left],
-        )
+        here = [name for name in dict.fromkeys(each.split()[0] for each in names) if name in left]
+        yield title, [(name, command.summary(name, width)) for name in here]
+        left = [name for name in left if name not in here]
 
 
 def _panels(command: Any, context: Any, formatter: Any) -> Rows:

@@ -5,34 +5,29 @@ from __future__ import annotations
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import typer
 
 from rm_gallery.cli import options as opt
-from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.file import read_yaml
-from rm_gallery.core.utils.models import check_known, unknown_name
+from rm_gallery.core.utils.names import check_known, unknown_name
 from rm_gallery.core.utils.shown import one_line
-from rm_gallery.gallery.benchmarks.base import Benchmark, benchmarks, get_benchmark
-from rm_gallery.gallery.benchmarks.figures import COUNTS, Report, hundredths, interval
-from rm_gallery.report.annotate import Annotation
-from rm_gallery.report.gate import QualityGate, check_fits
-from rm_gallery.report.tables import exported, print_report
-from rm_gallery.study.benchmark import estimate as estimate_run
-from rm_gallery.study.benchmark import evaluate as evaluate_reward
-from rm_gallery.study.benchmark import evaluate_repeatedly, recorded_json, score_recorded
-from rm_gallery.study.estimate import Estimate, PredictionInterval
-from rm_gallery.study.grading import grade as grade_rows
-from rm_gallery.study.runs import open_run
-from rm_gallery.study.source import Shard, Source
-from rm_gallery.study.table import Columns, Scoring, TableTask
-from rm_gallery.study.winrate import WinRateTask
+
+if TYPE_CHECKING:
+    from rm_gallery.core.engine.options import RunOptions
+    from rm_gallery.gallery.benchmarks.base import Benchmark
+    from rm_gallery.gallery.benchmarks.figures import Report
+    from rm_gallery.report.annotate import Annotation
+    from rm_gallery.report.gate import QualityGate
+    from rm_gallery.study.estimate import Estimate, PredictionInterval
+    from rm_gallery.study.source import Shard
+    from rm_gallery.study.table import Columns, TableTask
 
 PARTS = ("graders", "aggregators", "judge", "labels", "cluster")
 GRADER = ("name", "grader", "params", "mapper", "repeat", "on_error", "threshold")
@@ -45,6 +40,12 @@ KINDS = {
 }
 STATUSES = ("scored", "unscored", "failed", "stopped")
 FIGURES = ("calls", "input_tokens", "output_tokens", "cost", "seconds")
+
+
+def _benchmark_names() -> Iterable[str]:
+    from rm_gallery.gallery.benchmarks.base import benchmarks
+
+    return benchmarks()
 
 
 @opt.grouped("annotate")
@@ -67,7 +68,9 @@ def evaluate(
 
 @opt.grouped("annotate")
 def bench(
-    name: Annotated[str | None, typer.Argument(autocompletion=opt.completing(benchmarks))] = None,
+    name: Annotated[
+        str | None, typer.Argument(autocompletion=opt.completing(_benchmark_names))
+    ] = None,
     reward: opt.RewardName[str | None] = None,
     data: list[str] | None = None,
     hub: bool = False,
@@ -97,6 +100,8 @@ def bench(
         step_rule: How step scores become labels: threshold:X or delta:X.
         list_all: Name the benchmarks and what each asks for.
     """
+    from rm_gallery.gallery.benchmarks.base import get_benchmark
+
     if list_all:
         return _list(run.json)
     if name is None:
@@ -148,6 +153,12 @@ def _judge(
     """Judge the data once or several times, print the report or what that would need, and leave
     with the exit code.
     """
+    from rm_gallery.report.gate import check_fits
+    from rm_gallery.study.benchmark import estimate as estimate_run
+    from rm_gallery.study.benchmark import evaluate as evaluate_reward
+    from rm_gallery.study.benchmark import evaluate_repeatedly
+    from rm_gallery.study.source import Source
+
     gate, options, task = rows.gate(), run.options(), run.task(rows.limit)
     shard = rows.shard_of(run, repeats)
     opt.say_reading(*(data if isinstance(data, list) else [data]))
@@ -181,6 +192,9 @@ def _judge_and_conclude(
     """Judge, write the files, print the report, and leave with the exit code of the gate, to which
     `held` of the report is held.
     """
+    from rm_gallery.report.tables import exported, print_report
+    from rm_gallery.study.source import Shard
+
     with (
         run.resumable(),
         gate.keeping(options.run_dir) as folder,
@@ -204,6 +218,8 @@ def _missed_by(report: Report, gate: QualityGate, run_dir: str | None = None) ->
 
     A report without rows misses nothing.
     """
+    from rm_gallery.study.runs import open_run
+
     if not report.n:
         return []
     run = None if gate.reference is None or run_dir is None else open_run(run_dir)
@@ -214,6 +230,8 @@ def _missed_by(report: Report, gate: QualityGate, run_dir: str | None = None) ->
 
 def _conclude_shard(report: Report, shard: Shard, out: Path, as_json: bool) -> None:
     """A shard of a run has no figure yet: print what became of its samples."""
+    from rm_gallery.study.runs import open_run
+
     counts = open_run(shard.folder(out)).summary["samples"]
     done = {**counts, "scored": counts["scored"] + counts["reused"]}
     count_text = ", ".join(
@@ -286,6 +304,10 @@ def _bench_recorded(
     """Print recorded judgements by group, and leave with 1 when a gate is missed or nothing could
     be scored.
     """
+    from rm_gallery.report.tables import exported, print_report
+    from rm_gallery.study.benchmark import recorded_json, score_recorded
+    from rm_gallery.study.source import Source
+
     gate = rows.gate()
     known = Source(source, benchmark, seed=run.seed, on_bad_row=run.on_bad_row)
     data = known.open() if source else None
@@ -315,6 +337,8 @@ def _bench_recorded(
 
 
 def _scored_line(group: Mapping[str, Any], report: Report) -> str:
+    from rm_gallery.gallery.benchmarks.figures import hundredths, interval
+
     what = " ".join(str(value) for value in group.values()) or report.benchmark
     constant = f" {report.constant}" if report.constant else ""
     return (
@@ -325,6 +349,8 @@ def _scored_line(group: Mapping[str, Any], report: Report) -> str:
 
 def _list(as_json: bool) -> None:
     """Every benchmark: what it measures, its hub name, kinds of rewards, modes."""
+    from rm_gallery.gallery.benchmarks.base import benchmarks
+
     known = benchmarks()
     width, shown, lines = max(map(len, known)), [], []
     for name, one in known.items():
@@ -355,6 +381,8 @@ def score(
     Args:
         answer: Column with the answers; may be repeated.
     """
+    from rm_gallery.study.table import Scoring
+
     opt.say_reading(data)
     task = Scoring.read(data, prompt, answer, columns := table.columns(run, rows))
     _judge_table(task, reward, run, rows, table.dry_run, (data, None), columns)
@@ -387,6 +415,8 @@ def winrate(
         length_controlled: Add the win rate at equal length.
         until_decided: Stop as soon as the comparison is settled, valid at every look.
     """
+    from rm_gallery.study.winrate import WinRateTask
+
     columns = table.columns(run, rows)
     opt.say_reading(data, *([] if second is None else [second]))
     task = WinRateTask.read(
@@ -411,6 +441,9 @@ def _judge_table(
     columns: Columns,
 ) -> None:
     """Say how the table is read, judge it, print the report, write the files; exit code as `eval`."""
+    from rm_gallery.report.annotate import Annotation
+    from rm_gallery.study.winrate import WinRateTask
+
     reward, options = run.build(name), run.options()
     gate, copy = rows.gate(own_unit=task.rule().name == "scores"), None
     if rows.annotate is not None:
@@ -454,6 +487,10 @@ def grade(
         config: YAML file: graders, aggregators, judge, labels, cluster.
         data: Parquet, jsonl, json, csv or xlsx file with a row per item.
     """
+    from rm_gallery.gallery.benchmarks.figures import COUNTS
+    from rm_gallery.report.annotate import Annotation
+    from rm_gallery.study.grading import grade as grade_rows
+
     options, gate, known = run.options(), rows.gate(own_unit=True), read_config(config)
     runner, path = runner_of(known, run.llm, run.base_url), rows_file(data)
     opt.say_reading(path)

@@ -9,24 +9,18 @@ import sys
 import tempfile
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rm_gallery._version import __version__
 from rm_gallery.cli import options as opt
-from rm_gallery.core.engine.options import MAX_WORKERS
-from rm_gallery.core.model import storage
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.resolve import resolve
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.sandbox.select import doctor as sandbox_checks
+from rm_gallery.core.utils.defaults import MAX_WORKERS
 from rm_gallery.core.utils.errors import Inapplicable
-from rm_gallery.gallery.benchmarks.figures import hundredths, interval
-from rm_gallery.gallery.benchmarks.rewardbench2 import RewardBench2, split_folder
-from rm_gallery.report.tables import print_comparison
-from rm_gallery.study.benchmark import evaluate
-from rm_gallery.study.source import Source
+
+if TYPE_CHECKING:
+    from rm_gallery.core.model.storage import ReplyCache
+    from rm_gallery.core.reward.reward import BaseReward
 
 JUDGED = "safety_listwise_reward"
 
@@ -43,6 +37,12 @@ def demo(
     Args:
         llm: Also judge with this model.
     """
+    from rm_gallery.core.reward.registry import RewardRegistry
+    from rm_gallery.core.reward.resolve import resolve
+    from rm_gallery.gallery.benchmarks.rewardbench2 import RewardBench2, split_folder
+    from rm_gallery.report.tables import print_comparison
+    from rm_gallery.study.benchmark import evaluate
+    from rm_gallery.study.source import Source
     from rm_gallery.train.bradley_terry import train_bradley_terry
 
     _check_model(llm, base_url)
@@ -106,6 +106,9 @@ def doctor(
     Args:
         llm: Ask this model how it can state a verdict, by a small call each.
     """
+    from rm_gallery.core.model import storage
+    from rm_gallery.core.sandbox.select import doctor as sandbox_checks
+
     _check_model(llm, base_url)
     typer.echo(
         f"rm-gallery {__version__}, Python {platform.python_version()}, {sys.platform}, "
@@ -145,7 +148,9 @@ def _print_check(ok: object, text: str) -> None:
     typer.echo(f"{'ok  ' if ok else '-   '} {text}")
 
 
-def _cache() -> storage.ReplyCache:
+def _cache() -> ReplyCache:
+    from rm_gallery.core.model import storage
+
     cache = storage.shared()
     if cache is None:
         typer.echo(f"The cache is switched off ({storage.VARIABLE}=off).", err=True)
@@ -205,6 +210,8 @@ def train_bt(
         seed: Decides split and order.
         test_share: Share of prompts held out.
     """
+    from rm_gallery.gallery.benchmarks.figures import hundredths, interval
+    from rm_gallery.study.source import Source
     from rm_gallery.train.bradley_terry import train_bradley_terry
 
     samples = Source(str(data), benchmark).open().rows()

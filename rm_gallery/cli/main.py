@@ -10,7 +10,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from types import FrameType
 from typing import Annotated, Any
@@ -18,94 +18,88 @@ from typing import Annotated, Any
 import typer
 
 from rm_gallery._version import __version__
-from rm_gallery.cli.catalogue import list_rewards, show_reward
 from rm_gallery.cli.help import arranged
-from rm_gallery.cli.judge import bench, evaluate, grade, score, winrate
-from rm_gallery.cli.machine import clear, demo, doctor, prune, stats, train_bt
-from rm_gallery.cli.project import init
-from rm_gallery.cli.runs import compare, explain, plan, report, table
-from rm_gallery.cli.serve import (
-    create,
-    delete,
-    deploy,
-    list_evaluators,
-    list_tokens,
-    preview,
-    revoke,
-    rollback,
-    serve,
-    show,
-    view,
-)
+from rm_gallery.cli.lazy import LazyGroup
 from rm_gallery.cli.settings import defaults, explained
-from rm_gallery.cli.trust import audit, check, conflicts, drift, fuzz, judge_select, rejudge, watch
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
 from rm_gallery.core.utils.file import most_open_files
 from rm_gallery.core.utils.shown import one_line
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)})
-app = typer.Typer(
-    name="rm-gallery",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # its tables cut the names of options in a terminal of 80 columns
-)
 GROUPS = {
     "evaluators": "Look at, roll back or delete deployed evaluators.",
     "train": "Train a reward model.",
     "cache": "Look at, shrink or empty the cache of judge replies.",
     "serve-token": "Make, list and revoke the tokens of those who may ask a server.",
 }
-COMMANDS: Mapping[str, tuple[Callable[..., None], str | None]] = {
-    "list": (list_rewards, "List the rewards and graders."),
-    "show": (show_reward, "Show one reward or grader with its parameters."),
-    "eval": (evaluate, "Score a file with a reward."),
-    "bench": (bench, "Score a benchmark by its official rule."),
-    "audit": (audit, "Test a reward with changes that should not move it."),
-    "check-reward": (check, "Try a reward before a training run."),
-    "fuzz-reward": (fuzz, "Search for wrong texts that a reward scores as right."),
-    "conflicts": (conflicts, "Find contradictions and cycles in a reward's comparisons."),
-    "rejudge": (rejudge, "Score recorded rollouts again, old beside new."),
-    "drift": (drift, "Compare two versions of a judge on the same anchors."),
-    "judge-select": (judge_select, "Compare judges on the same labels."),
-    "plan": (plan, "Compute how many rows or labels a precision needs."),
-    "winrate": (winrate, "Compare two columns of answers in a table."),
-    "score": (score, "Score a column of answers in a table."),
-    "grade": (grade, "Grade the rows of a table with graders."),
-    "compare": (compare, "Compare runs sample by sample."),
-    "table": (table, "Put runs side by side as a table to cite."),
-    "demo": (demo, "Train the embedded model and print one table."),
-    "init": (init, "Make a project with a reward, its test and a CI file."),
-    "doctor": (doctor, "Show sandboxes, keys, caches and optional packages."),
-    "report": (report, "Write a page about a run, or md, json, junit."),
-    "view": (view, "Show runs in the browser, live; label rows."),
-    "serve": (serve, "Serve rewards over HTTP."),
-    "explain": (explain, "Explain the score of one sample of a run."),
-    "preview": (preview, "Run metric folders on samples."),
-    "deploy": (deploy, "Store metric folders as an evaluator."),
-    "watch": (watch, "Check the log of a training run for gamed rewards."),
-    "evaluators list": (list_evaluators, None),
-    "evaluators show": (show, None),
-    "evaluators rollback": (rollback, None),
-    "evaluators delete": (delete, None),
-    "train bt": (train_bt, None),
-    "cache stats": (stats, None),
-    "cache prune": (prune, None),
-    "cache clear": (clear, None),
-    "serve-token create": (create, None),
-    "serve-token list": (list_tokens, None),
-    "serve-token revoke": (revoke, None),
+COMMANDS: Mapping[str, tuple[str, str | None]] = {
+    "list": ("rm_gallery.cli.catalogue:list_rewards", "List the rewards and graders."),
+    "show": (
+        "rm_gallery.cli.catalogue:show_reward",
+        "Show one reward or grader with its parameters.",
+    ),
+    "eval": ("rm_gallery.cli.judge:evaluate", "Score a file with a reward."),
+    "bench": ("rm_gallery.cli.judge:bench", "Score a benchmark by its official rule."),
+    "audit": ("rm_gallery.cli.trust:audit", "Test a reward with changes that should not move it."),
+    "check-reward": ("rm_gallery.cli.trust:check", "Try a reward before a training run."),
+    "fuzz-reward": (
+        "rm_gallery.cli.trust:fuzz",
+        "Search for wrong texts that a reward scores as right.",
+    ),
+    "conflicts": (
+        "rm_gallery.cli.trust:conflicts",
+        "Find contradictions and cycles in a reward's comparisons.",
+    ),
+    "rejudge": ("rm_gallery.cli.trust:rejudge", "Score recorded rollouts again, old beside new."),
+    "drift": ("rm_gallery.cli.trust:drift", "Compare two versions of a judge on the same anchors."),
+    "judge-select": ("rm_gallery.cli.trust:judge_select", "Compare judges on the same labels."),
+    "plan": ("rm_gallery.cli.runs:plan", "Compute how many rows or labels a precision needs."),
+    "winrate": ("rm_gallery.cli.judge:winrate", "Compare two columns of answers in a table."),
+    "score": ("rm_gallery.cli.judge:score", "Score a column of answers in a table."),
+    "grade": ("rm_gallery.cli.judge:grade", "Grade the rows of a table with graders."),
+    "compare": ("rm_gallery.cli.runs:compare", "Compare runs sample by sample."),
+    "table": ("rm_gallery.cli.runs:table", "Put runs side by side as a table to cite."),
+    "demo": ("rm_gallery.cli.machine:demo", "Train the embedded model and print one table."),
+    "init": (
+        "rm_gallery.cli.project:init",
+        "Make a project with a reward, its test and a CI file.",
+    ),
+    "doctor": (
+        "rm_gallery.cli.machine:doctor",
+        "Show sandboxes, keys, caches and optional packages.",
+    ),
+    "report": ("rm_gallery.cli.runs:report", "Write a page about a run, or md, json, junit."),
+    "view": ("rm_gallery.cli.serve:view", "Show runs in the browser, live; label rows."),
+    "serve": ("rm_gallery.cli.serve:serve", "Serve rewards over HTTP."),
+    "explain": ("rm_gallery.cli.runs:explain", "Explain the score of one sample of a run."),
+    "preview": ("rm_gallery.cli.serve:preview", "Run metric folders on samples."),
+    "deploy": ("rm_gallery.cli.serve:deploy", "Store metric folders as an evaluator."),
+    "watch": ("rm_gallery.cli.trust:watch", "Check the log of a training run for gamed rewards."),
+    "evaluators list": ("rm_gallery.cli.serve:list_evaluators", None),
+    "evaluators show": ("rm_gallery.cli.serve:show", None),
+    "evaluators rollback": ("rm_gallery.cli.serve:rollback", None),
+    "evaluators delete": ("rm_gallery.cli.serve:delete", None),
+    "train bt": ("rm_gallery.cli.machine:train_bt", None),
+    "cache stats": ("rm_gallery.cli.machine:stats", None),
+    "cache prune": ("rm_gallery.cli.machine:prune", None),
+    "cache clear": ("rm_gallery.cli.machine:clear", None),
+    "serve-token create": ("rm_gallery.cli.serve:create", None),
+    "serve-token list": ("rm_gallery.cli.serve:list_tokens", None),
+    "serve-token revoke": ("rm_gallery.cli.serve:revoke", None),
 }
-"""By its words, what runs a command and what the list of commands says of it; of a command in a
-group the first sentence of its help.
+"""By its words, where the function of a command stands and what the list of commands says of it; of
+a command in a group the first sentence of its help.
 """
-groups = {"": app}
+app = typer.Typer(
+    name="rm-gallery",
+    cls=LazyGroup.of(COMMANDS, ""),
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its tables cut the names of options in a terminal of 80 columns
+)
 for group, about in GROUPS.items():
-    groups[group] = typer.Typer(help=about, no_args_is_help=True)
-    app.add_typer(groups[group], name=group)
-for words, (function, summary) in COMMANDS.items():
-    above, _, name = words.rpartition(" ")
-    groups[above].command(name, short_help=summary)(function)
+    below = typer.Typer(cls=LazyGroup.of(COMMANDS, group), help=about, no_args_is_help=True)
+    app.add_typer(below, name=group)
 
 
 def _print_version(wanted: bool) -> None:
@@ -184,7 +178,7 @@ def _say(error: RMGalleryError) -> None:
 
 @cache
 def _command() -> Any:
-    """The command with the options of all its parts, which take 30 ms to make: once a process."""
+    """The command line, each command of which is made once a process."""
     return arranged(explained(typer.main.get_command(app)))
 
 

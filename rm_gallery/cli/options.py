@@ -10,26 +10,25 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, get_annotations, getdoc, signature
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import orjson
 import typer
-from loguru import logger
 
 from rm_gallery.cli.settings import first_time, is_setting
-from rm_gallery.core.engine.options import MAX_WORKERS, RunOptions
-from rm_gallery.core.model.budget import Budget, PriceTable
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.resolve import resolve
-from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.utils.defaults import MAX_WORKERS
 from rm_gallery.core.utils.docstrings import documentation
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.file import as_json
 from rm_gallery.core.utils.shown import one_line
-from rm_gallery.gallery.benchmarks.lead import OWN_UNIT
-from rm_gallery.report.gate import QualityGate, reference_run
-from rm_gallery.study.runs import OpenRun
-from rm_gallery.study.table import Columns
+
+if TYPE_CHECKING:
+    from rm_gallery.core.engine.options import RunOptions
+    from rm_gallery.core.model.budget import Budget
+    from rm_gallery.core.reward.reward import BaseReward
+    from rm_gallery.report.gate import QualityGate
+    from rm_gallery.study.runs import OpenRun
+    from rm_gallery.study.table import Columns
 
 
 def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
@@ -37,7 +36,13 @@ def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]
     return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
 
 
-reward_names = completing(RewardRegistry.list)
+def _reward_names() -> Iterable[str]:
+    from rm_gallery.core.reward.registry import RewardRegistry
+
+    return RewardRegistry.list()
+
+
+reward_names = completing(_reward_names)
 LARGE = 16_000_000
 """Size in bytes from which a file is named on stderr before it is read."""
 
@@ -160,6 +165,8 @@ class Gates:
 
     def gate(self, own_unit: bool, reference: OpenRun | None = None) -> QualityGate:
         """The gate of a run, whose figures are in the reward's own unit or shares."""
+        from rm_gallery.report.gate import QualityGate
+
         return QualityGate(
             self.fail_under,
             self.max_failures or 0,
@@ -171,6 +178,8 @@ class Gates:
 
     def gate_of(self, figures: Mapping[str, Any], reference: OpenRun | None = None) -> QualityGate:
         """The gate of a run with these figures."""
+        from rm_gallery.gallery.benchmarks.lead import OWN_UNIT
+
         return self.gate(figures.get("rule") in OWN_UNIT, reference)
 
 
@@ -235,6 +244,8 @@ class Running:
 
     def build(self, reward: str) -> BaseReward:
         """The reward of this name."""
+        from rm_gallery.core.reward.resolve import resolve
+
         return resolve(reward, seed=self.seed, **self.judge)
 
     def task(self, limit: int | None) -> dict[str, Any]:
@@ -243,6 +254,8 @@ class Running:
 
     def options(self) -> RunOptions:
         """The options of the run; ConfigError where these do not fit together."""
+        from rm_gallery.core.engine.options import RunOptions
+
         if self.trace and self.out is None:
             raise Inapplicable(
                 "--trace keeps judgements in the run folder; name one with --out RUN.", "trace"
@@ -256,6 +269,8 @@ class Running:
 
     def _budget(self) -> Budget | None:
         """The budget of the options, None without one; prices alone count cost and limit nothing."""
+        from rm_gallery.core.model.budget import Budget, PriceTable
+
         limits = {name: getattr(self, name) for name in ("max_calls", "max_tokens", "max_cost")}
         if self.prices is None and not any(limit is not None for limit in limits.values()):
             return None
@@ -331,6 +346,8 @@ class Reported:
         """What the figure is held to; ConfigError, before anything is paid, for a limit or a run
         that is none.
         """
+        from rm_gallery.report.gate import reference_run
+
         before = self.fail_if_worse_than
         reference = None if before is None else reference_run(before)
         if self.use_ci and self.fail_under is None:
@@ -379,6 +396,8 @@ class Tabled:
 
     def columns(self, run: Running, rows: Reported) -> Columns:
         """The options as the columns of a table."""
+        from rm_gallery.study.table import Columns
+
         return Columns(
             **{
                 **_shared_fields(self, Columns),
@@ -522,6 +541,8 @@ def set_log_level(level: str) -> None:
     """Log to stderr from this level on (only here, where the process is ours, are log sinks
     touched); `http` traces every call to a model endpoint, without secrets or texts.
     """
+    from loguru import logger
+
     if level not in LEVELS:
         raise ConfigError(f"--log-level is {level!r}; levels are {', '.join(LEVELS)}.")
     logger.remove()

@@ -8,25 +8,19 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from json import dumps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rm_gallery.cli import options as opt
-from rm_gallery.core.engine.folder import read_trace
-from rm_gallery.core.stats.planning import SampleSize, plan_difference, plan_labels, plan_mean
 from rm_gallery.core.utils.errors import ConfigError, DataError, Inapplicable
 from rm_gallery.core.utils.file import written_whole
-from rm_gallery.core.utils.models import nearest
-from rm_gallery.report.formats import render
-from rm_gallery.report.pdf import find_browser, print_summary
-from rm_gallery.report.run_figures import answers_of, figures_of
-from rm_gallery.report.run_table import render_table, run_table, save_results
-from rm_gallery.report.tables import print_difference
-from rm_gallery.study.compare import compare as compare_runs
-from rm_gallery.study.drift import Pilot, read_pilot
-from rm_gallery.study.runs import SampleRow, open_run
-from rm_gallery.study.summary import summarize
+from rm_gallery.core.utils.names import nearest
+
+if TYPE_CHECKING:
+    from rm_gallery.core.stats.planning import SampleSize
+    from rm_gallery.study.drift import Pilot
+    from rm_gallery.study.runs import SampleRow
 
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN_A RUN_B …")]
 
@@ -113,6 +107,7 @@ class PlanOptions:
 
     def answer(self, known: Pilot) -> tuple[SampleSize, str]:
         """How many it takes, and of what."""
+        from rm_gallery.core.stats.planning import plan_difference, plan_labels, plan_mean
 
         def given(**others: float | None) -> dict[str, Any]:
             """The options of these names; one that was not given has the value beside its name."""
@@ -154,6 +149,8 @@ def plan(*, wanted: PlanOptions, json: opt.Json = False) -> None:
     """Compute how many rows, labels (with --judged) or pairs (with --discordance) a precision or a
     difference needs.
     """
+    from rm_gallery.study.drift import Pilot, read_pilot
+
     wanted.check()
     columns = {"score": wanted.score, "label": wanted.label, "cluster": wanted.cluster}
     known = Pilot() if wanted.pilot is None else read_pilot(Path(wanted.pilot), **columns)
@@ -192,6 +189,10 @@ def compare(
         fail_if_worse: Exit with 1 when a run is worse than the first beyond chance, what is missing
             counted at its worst.
     """
+    from rm_gallery.report.tables import print_difference
+    from rm_gallery.study.compare import compare as compare_runs
+    from rm_gallery.study.runs import open_run
+
     opt.say_reading(*runs)
     try:
         differences = compare_runs(*runs, examples=examples)
@@ -233,6 +234,9 @@ def table(
         sections: A column a section, of rules that have some, and not a column a subset.
         save: Folder for the results in RewardBench's published layout.
     """
+    from rm_gallery.report.run_table import render_table, run_table, save_results
+    from rm_gallery.study.runs import open_run
+
     try:
         opt.say_reading(*runs)
         open_runs = [open_run(run) for run in runs]
@@ -280,6 +284,12 @@ def report(
         title: Title of the page, in place of what was judged by what.
         pdf: Print a summary of one page to this file too, by Chromium, Chrome or Edge.
     """
+    from rm_gallery.report.formats import render
+    from rm_gallery.report.pdf import find_browser, print_summary
+    from rm_gallery.report.run_figures import figures_of
+    from rm_gallery.study.runs import open_run
+    from rm_gallery.study.summary import summarize
+
     opt.say_reading(run)
     loaded = open_run(run)
     gate = gates.gate_of(loaded.report)
@@ -318,6 +328,9 @@ def explain(
         run: Folder of a run that was made with --out.
         sample: Id of a sample.
     """
+    from rm_gallery.core.engine.folder import read_trace
+    from rm_gallery.study.runs import open_run
+
     loaded = open_run(run)
     rows = [row for row in loaded.samples() if row.id == sample]
     entries = list(read_trace(run, sample)) if loaded.traced else []
@@ -343,6 +356,8 @@ def explain(
 
 
 def _explained(row: SampleRow, rule: str) -> Iterator[str]:
+    from rm_gallery.report.run_figures import answers_of
+
     where = row.id
     where += f" · subset {row.subset}" if row.subset else ""
     where += f" · cluster {row.cluster}" if row.cluster else ""

@@ -14,11 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
 
 from rm_gallery.cli import options as opt
-from rm_gallery.core.reward.resolve import judges_for, resolve
-from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import (
     ConfigError,
     Inapplicable,
@@ -32,6 +29,7 @@ from rm_gallery.core.utils.shown import one_line
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from rm_gallery.core.reward.reward import BaseReward
     from rm_gallery.evaluation.store import Version
     from rm_gallery.serve.door import ServeSettings
     from rm_gallery.serve.handler import ServedEvaluators
@@ -271,6 +269,8 @@ def named_rewards(
     """The rewards to offer, by the names they are offered under; ConfigError names the entry that
     does not fit.
     """
+    from rm_gallery.core.reward.resolve import judges_for, resolve
+
     parts = (given.partition("=") for given in names)
     entries: list[tuple[str, Mapping[str, Any]]] = [
         (name, {"reward": registered if equals else name}) for name, equals, registered in parts
@@ -307,6 +307,8 @@ _ENTRY = _OWN_JUDGE | {"reward", "params", "root", "hosts"}
 def _entries(config: Path | None) -> list[tuple[str, Mapping[str, Any]]]:
     if config is None:
         return []
+    import yaml
+
     try:
         read = read_yaml(config.read_text(encoding="utf-8"), f"--config {config}")
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -18,7 +18,7 @@ import typer
 
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.file import read_yaml
-from rm_gallery.core.utils.models import nearest, unknown_name
+from rm_gallery.core.utils.names import nearest, unknown_name
 from rm_gallery.core.utils.shown import one_line, redact
 
 FILE = "rm-gallery.toml"
@@ -69,16 +69,19 @@ def explained(command: Any) -> Any:
     """The command line with `--dry-run` at each command, which prints every setting with its origin
     and stops, and `--config` at each that has settings without an option of their own in the help.
     """
-    shared = {each.name: each for each in typer.main.get_command(_shared).params}
-    for words, inner in walk(command):
-        own = any(each.name == "dry_run" for each in inner.params)
-        if any(map(group_of, inner.params)):
-            inner.params.append(shared["settings"])
-        if not own:
-            inner.params.append(shared["dry_run"])
-        inner.invoke = partial(_invoke, inner.invoke, words, own)
-        inner.parse_args = partial(_parsed_value, inner.parse_args, inner.params)
+    command.each(_explain)
     return command
+
+
+def _explain(words: tuple[str, ...], inner: Any) -> None:
+    shared = {each.name: each for each in typer.main.get_command(_shared).params}
+    own = any(each.name == "dry_run" for each in inner.params)
+    if any(map(group_of, inner.params)):
+        inner.params.append(shared["settings"])
+    if not own:
+        inner.params.append(shared["dry_run"])
+    inner.invoke = partial(_invoke, inner.invoke, words, own)
+    inner.parse_args = partial(_parsed_value, inner.parse_args, inner.params)
 
 
 def group_of(option: Any) -> str | None:
@@ -291,8 +294,11 @@ def defaults(command: Any) -> tuple[dict[str, Any], dict[str, str]]:
         ConfigError: the file cannot be read, or a key in it is no option; the message names the
             nearest.
     """
-    commands = {words: options_of(inner) for words, inner in walk(command)}
     file, table = _read_settings()
+    given = _given_variables()
+    if not (table or given):
+        return {}, {}  # no command has to be imported for its options
+    commands = {words: options_of(inner) for words, inner in walk(command)}
     _check_table(table, commands, file)
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
@@ -305,10 +311,10 @@ def defaults(command: Any) -> tuple[dict[str, Any], dict[str, str]]:
         for word in words:
             here = here.setdefault(word, {})
         for name, option in options.items():
-            places = {
-                f"environment, {variable}": os.environ.get(variable)
+            places: dict[str, Any] = {
+                f"environment, {variable}": given[variable]
                 for variable in _variables(words, name)
-                if variable.removeprefix(PREFIX) not in OWN
+                if variable in given
             }
             places |= {f"{file} [{'.'.join(words)}]": own.get(name), file: of_all.get(name)}
             for origin, value in places.items():
@@ -443,15 +449,24 @@ def _check_setting(what: str, key: str, value: Any, known: set[str], where: str)
         )
 
 
+def _given_variables() -> dict[str, str]:
+    """The variables of the environment that can set an option, with their values."""
+    mine = {name: value for name, value in os.environ.items() if name.startswith(PREFIX)}
+    return {n: value for n, value in mine.items() if n.removeprefix(PREFIX) not in OWN | OF_TESTS}
+
+
 def _unknown_variables(command: Any) -> list[str]:
     """The variables that nothing reads, each with the nearest that is read."""
+    given = _given_variables()
+    if not given:
+        return []
     known = {PREFIX + name for name in OWN | OF_TESTS}
     for words, inner in walk(command):
         for name in options_of(inner):
             known.update(_variables(words, name))
     # the prefix alone makes every name like every other
     bare = [name.removeprefix(PREFIX) for name in known]
-    unread = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
+    unread = sorted(given.keys() - known)
     near = (nearest(name.removeprefix(PREFIX), bare, 1) for name in unread)
     return [
         f"{name} is no setting" + "".join(f" ({PREFIX}{one} is)" for one in found)

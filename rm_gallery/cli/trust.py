@@ -10,38 +10,24 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import orjson
 import typer
 
 from rm_gallery.cli import options as opt
 from rm_gallery.cli.judge import read_config, rows_file, runner_of
-from rm_gallery.core.reward.resolve import judges_for
+from rm_gallery.core.utils.defaults import CHECK_CEILING, FUZZ_PASS, FUZZ_TEXTS, PROBES
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.names import unknown_name
 from rm_gallery.core.utils.shown import one_line
-from rm_gallery.report.tables import (
-    print_canaries,
-    print_check,
-    print_findings,
-    print_fuzzed,
-    print_rejudged,
-)
-from rm_gallery.study.audit import PROBES, prepare
-from rm_gallery.study.canaries import CanaryCheck, check_canaries
-from rm_gallery.study.check import CEILING, RewardCheck, check_reward
-from rm_gallery.study.conflicts import conflicts as find_conflicts
-from rm_gallery.study.drift import Anchors, compare_versions, drift_dict, drift_lines, read_anchors
-from rm_gallery.study.fuzz import PASS, TEXTS, fuzz_reward
-from rm_gallery.study.mix import check_mix, shaping, weighted
-from rm_gallery.study.rejudge import rejudge as judged_again
-from rm_gallery.study.select import MEASURES
-from rm_gallery.study.select import judge_select as find_judge
-from rm_gallery.train.watch import watch as look
-from rm_gallery.train.watch import watched_lines
 
-C = TypeVar("C", RewardCheck, CanaryCheck)
+if TYPE_CHECKING:
+    from rm_gallery.study.canaries import CanaryCheck
+    from rm_gallery.study.check import RewardCheck
+    from rm_gallery.study.drift import Anchors
+
+C = TypeVar("C", "RewardCheck", "CanaryCheck")
 
 
 @opt.grouped()
@@ -71,6 +57,9 @@ def audit(
         limit: A seeded sample of this many prompts; 60 of data by default.
         estimate: Print what the audit would cost, without a call.
     """
+    from rm_gallery.report.tables import print_findings
+    from rm_gallery.study.audit import prepare
+
     options = run.options()
     ready = prepare(
         reward,
@@ -110,7 +99,7 @@ def check(
     cases: Path | None = None,
     reference: str | None = None,
     full: float | None = None,
-    ceiling: float = CEILING,
+    ceiling: float = CHECK_CEILING,
     forge: bool = False,
     normalize: bool = False,
     env: Path | None = None,
@@ -135,6 +124,11 @@ def check(
         role: main tells right from wrong; shaping is added to one that does, so that its faults are
             notes.
     """
+    from rm_gallery.report.tables import print_canaries, print_check
+    from rm_gallery.study.canaries import check_canaries
+    from rm_gallery.study.check import check_reward
+    from rm_gallery.study.mix import shaping, weighted
+
     options = run.options()
     how: dict[str, Any] = {
         "reference": reference,
@@ -189,6 +183,8 @@ def _check_each(
     """Try each reward with its judge and print what came of it, beside JSON the faults on stderr;
     1 where one fails.
     """
+    from rm_gallery.core.reward.resolve import judges_for
+
     judges, params = judges_for(rewards, run.llm, run.base_url), run.judge["params"]
     checks = [
         tried(reward, params=params, **judge) for reward, judge in zip(rewards, judges, strict=True)
@@ -216,6 +212,9 @@ def _check_mix(
     """Try the sum of weighted rewards and each of them, say what games it and how trainers are
     given it; the exit code.
     """
+    from rm_gallery.report.tables import print_check
+    from rm_gallery.study.mix import check_mix
+
     if run.param:
         raise Inapplicable(
             "--param sets a field of one reward; write the parts of a sum into a FILE with their "
@@ -242,8 +241,8 @@ def fuzz(
     reward: opt.RewardArgument,
     cases: Path | None = None,
     reference: str | None = None,
-    texts: opt.Count[int] = TEXTS,
-    ceiling: float = PASS,
+    texts: opt.Count[int] = FUZZ_TEXTS,
+    ceiling: float = FUZZ_PASS,
     *,
     run: opt.Running,
 ) -> None:
@@ -256,6 +255,9 @@ def fuzz(
         texts: Wrong texts that a case is tried with.
         ceiling: Share of the right answer's score from which a wrong text is worth a pass.
     """
+    from rm_gallery.report.tables import print_fuzzed
+    from rm_gallery.study.fuzz import fuzz_reward
+
     report = fuzz_reward(
         reward,
         cases,
@@ -291,6 +293,9 @@ def conflicts(
     Args:
         data: File or folder of samples with several answers; may be repeated.
     """
+    from rm_gallery.report.tables import print_findings
+    from rm_gallery.study.conflicts import conflicts as find_conflicts
+
     options = run.options()
     with run.resumable():
         report = find_conflicts(
@@ -320,6 +325,9 @@ def rejudge(
     Args:
         data: Logs of verifiers, NeMo-Gym, ATIF or Inspect, or dumps of messages.
     """
+    from rm_gallery.report.tables import print_rejudged
+    from rm_gallery.study.rejudge import rejudge as judged_again
+
     options = run.options()
     with run.resumable():
         report = judged_again(reward, opt.one_or_all(data), options=options, **run.task(limit))
@@ -375,6 +383,8 @@ def drift(
         confidence: Level of the intervals.
         seed: Decides the sample, the candidate order and the bootstrap.
     """
+    from rm_gallery.study.drift import compare_versions, drift_dict, drift_lines, read_anchors
+
     joined = columns.labels is not None and Path(columns.labels).is_file()
 
     def read(path: Path, *, is_old: bool = False) -> Anchors:
@@ -447,6 +457,9 @@ def watch(
         examples: Completions shown with a finding.
         confidence: Of a finding, over all figures together.
     """
+    from rm_gallery.train.watch import watch as look
+    from rm_gallery.train.watch import watched_lines
+
     watched = look(
         log,
         components=component,
@@ -495,6 +508,8 @@ def judge_select(
         judge: The judge that --fail-under is about; the first of CONFIG by default.
         as_format: text, or md for a comment on a change.
     """
+    from rm_gallery.study.select import judge_select as find_judge
+
     least = _limits(fail_under or ())
     if as_format not in ("text", "md"):
         raise ConfigError(f"--format is {as_format!r:.40}; it is text or md.")
@@ -523,6 +538,8 @@ def judge_select(
 
 
 def _limits(given: Iterable[str]) -> dict[str, float]:
+    from rm_gallery.study.select import MEASURES
+
     least = {}
     for text in given:
         name, equals, value = text.partition("=")

@@ -25,8 +25,10 @@ from rm_gallery.core.reward.outputs import METRICS
 from rm_gallery.core.reward.registry import class_for
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.score import Score, score_of_error, scored
-from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, Unscored, logger
-from rm_gallery.core.utils.models import copy_with, unknown_name
+from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, Unscored
+from rm_gallery.core.utils.log import logger
+from rm_gallery.core.utils.models import copy_with
+from rm_gallery.core.utils.names import unknown_name
 from rm_gallery.envs.hooks import (
     GROUP,
     OWN,

@@ -12,7 +12,7 @@ from typing import Any
 from rm_gallery.core.reward.function_result import each_evaluated, evaluated, told_as
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.score import Score
-from rm_gallery.core.utils.errors import logger
+from rm_gallery.core.utils.log import logger
 from rm_gallery.evaluation.bundle import DamagedBundle
 from rm_gallery.evaluation.pool import LIMITS, EvaluatorPool
 from rm_gallery.evaluation.store import Deployed, Store, StoreError, UnknownEvaluator

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from rm_gallery.core.utils.errors import ConfigError, MissingExtra, RMGalleryError, logger
+from rm_gallery.core.utils.errors import ConfigError, MissingExtra, RMGalleryError
+from rm_gallery.core.utils.log import logger
 from rm_gallery.evaluation.bundle import Bundle, DamagedBundle, Mode
 
 if TYPE_CHECKING:

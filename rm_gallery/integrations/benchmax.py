@@ -19,7 +19,8 @@ from typing import Any
 from rm_gallery.core.data.conversation import split_turns
 from rm_gallery.core.reward.resolve import judges_for
 from rm_gallery.core.score import Score
-from rm_gallery.core.utils.errors import ConfigError, logger
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.log import logger
 from rm_gallery.integrations.causes import NoScore, OnError, checked_on_error
 from rm_gallery.integrations.scoring import RowScorer, call_arguments, for_training
 

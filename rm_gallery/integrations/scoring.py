@@ -26,9 +26,10 @@ from rm_gallery.core.reward.resolve import resolve
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.turn_rewards import TurnRewards, turn_rewards_of
 from rm_gallery.core.score import Score, failed
-from rm_gallery.core.utils.errors import ConfigError, DataError, logger
+from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.identity import digest
-from rm_gallery.core.utils.models import check_known, nearest
+from rm_gallery.core.utils.log import logger
+from rm_gallery.core.utils.names import check_known, nearest
 from rm_gallery.integrations.causes import GroupMeans, OnError, checked_on_error, flags, value_of
 
 Conversation: TypeAlias = "str | Sequence[Any] | None"

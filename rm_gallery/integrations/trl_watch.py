@@ -22,7 +22,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rm_gallery.core.utils.errors import ConfigError, logger
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.log import logger
 from rm_gallery.integrations.scoring import rows_of
 from rm_gallery.integrations.trl import HELPERS, TrlReward
 from rm_gallery.train.live import STATE_FILE, LiveWatch

@@ -28,7 +28,8 @@ from typing import Any
 from rm_gallery.core.data.load.padding import plain
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.score import Score
-from rm_gallery.core.utils.errors import ConfigError, logger
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.log import logger
 from rm_gallery.integrations.causes import OnError
 from rm_gallery.integrations.scoring import (
     Conversation,

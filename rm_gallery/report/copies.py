@@ -19,8 +19,9 @@ from rm_gallery.core.data.load.files import numbered_lines
 from rm_gallery.core.data.load.json_files import JsonLinesSource, JsonSource
 from rm_gallery.core.data.load.readers import ParquetSource, RowSource
 from rm_gallery.core.data.load.sheets import CsvSource, XlsxSource
-from rm_gallery.core.utils.errors import ConfigError, logger
+from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import written_whole
+from rm_gallery.core.utils.log import logger
 from rm_gallery.report.cells import harmless, sheet_text, workbooks
 
 Cells = Callable[[int], Sequence[Any] | None]

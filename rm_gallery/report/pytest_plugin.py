@@ -186,7 +186,7 @@ def _check_arguments(asked: dict[str, Any], wanted: dict[str, Any]) -> None:
 
     from rm_gallery.core.engine.options import RunOptions
     from rm_gallery.core.utils.errors import ConfigError
-    from rm_gallery.core.utils.models import check_known, nearest
+    from rm_gallery.core.utils.names import check_known, nearest
     from rm_gallery.study.benchmark import evaluate
 
     for name in ("reward", "data"):

@@ -16,7 +16,8 @@ from typing import Any
 import orjson
 
 from rm_gallery.core.model.transport import Json
-from rm_gallery.core.utils.errors import ConfigError, logger
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.log import logger
 from rm_gallery.serve.door import GONE, Receive, Scope, log_notes
 from rm_gallery.serve.policy import Send
 

@@ -28,9 +28,11 @@ import orjson
 from pydantic import Field
 
 from rm_gallery.core.model.transport import Json
-from rm_gallery.core.utils.errors import ConfigError, logger
+from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import deeper
-from rm_gallery.core.utils.models import Configured, unknown_name
+from rm_gallery.core.utils.log import logger
+from rm_gallery.core.utils.models import Configured
+from rm_gallery.core.utils.names import unknown_name
 from rm_gallery.core.utils.shown import redact
 from rm_gallery.serve.formats import Codec, Refused, RequestHeaders, finite, invalid
 from rm_gallery.serve.formats import Scope as Access

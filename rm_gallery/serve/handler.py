@@ -29,14 +29,9 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import executor, lane_of, look_again
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.score import Score, failed
-from rm_gallery.core.utils.errors import (
-    ConfigError,
-    DataError,
-    RMGalleryError,
-    SandboxUnavailable,
-    logger,
-)
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError, SandboxUnavailable
+from rm_gallery.core.utils.log import logger
+from rm_gallery.core.utils.names import unknown_name
 from rm_gallery.core.utils.shown import redact
 from rm_gallery.evaluation.bundle import DamagedBundle
 from rm_gallery.evaluation.live import LiveEvaluators

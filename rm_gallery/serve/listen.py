@@ -20,8 +20,9 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from rm_gallery.core.engine.pool import describe_exit
-from rm_gallery.core.utils.errors import ConfigError, MissingExtra, logger
+from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 from rm_gallery.core.utils.file import most_open_files
+from rm_gallery.core.utils.log import logger
 from rm_gallery.serve.door import (
     Found,
     Read,

@@ -24,9 +24,10 @@ from rm_gallery.core.data.schema import is_absent
 from rm_gallery.core.model.message import text_of
 from rm_gallery.core.model.transport import Json
 from rm_gallery.core.score import Score
-from rm_gallery.core.utils.errors import ConfigError, DataError, logger
+from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.identity import digest
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.log import logger
+from rm_gallery.core.utils.names import unknown_name
 from rm_gallery.core.utils.shown import redact
 from rm_gallery.serve.door import Found, Receive, RequestPipeline, Room, Scope, dumped
 from rm_gallery.serve.formats import (

@@ -17,7 +17,7 @@ from rm_gallery.core.engine.engine import (
     WorkerLane,
     lane_named,
 )
-from rm_gallery.core.utils.errors import logger
+from rm_gallery.core.utils.log import logger
 
 Results = list[tuple[int, Any]]
 

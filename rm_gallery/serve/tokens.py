@@ -21,9 +21,10 @@ from typing import get_args
 import orjson
 
 from rm_gallery.core.model.transport import Json
-from rm_gallery.core.utils.errors import ConfigError, logger
+from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import FileLock, as_json, replacing
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.log import logger
+from rm_gallery.core.utils.names import unknown_name
 from rm_gallery.serve.formats import Refused, RequestHeaders, Scope
 
 SCOPES: tuple[Scope, ...] = get_args(Scope)

@@ -21,9 +21,10 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of, run_unordered
 from rm_gallery.core.stats.constant import Constancy
 from rm_gallery.core.stats.denominator import worst_case_bounds
+from rm_gallery.core.utils.defaults import PROBES
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.file import write_whole
-from rm_gallery.core.utils.models import check_known, unknown_name
+from rm_gallery.core.utils.names import check_known, unknown_name
 from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import Record, html_lines, html_table
 from rm_gallery.study import probes as of_answers
@@ -67,8 +68,6 @@ _PROBES: dict[str, Callable[[AnswerPairs], Probe]] = {
     "range": of_scales.Range,
     "length_correlation": of_scales.LengthCorrelation,
 }
-PROBES = (*_PROBES, Injected.name, of_scales.Replies.name)
-"""Every probe by name, in the order of the card."""
 
 
 @door(needs_data=False)

@@ -20,7 +20,8 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.core.utils.models import copy_with, unknown_name
+from rm_gallery.core.utils.models import copy_with
+from rm_gallery.core.utils.names import unknown_name
 from rm_gallery.gallery.rm.alignment.harmlessness.refusal import refusal_in
 from rm_gallery.integrations.scoring import scored_of
 from rm_gallery.study.attacks import text_of, with_text

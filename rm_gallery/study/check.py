@@ -21,6 +21,7 @@ from rm_gallery.core.reward.resolve import cases_beside, resolve
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of
 from rm_gallery.core.score import UNDECLARED, Score
+from rm_gallery.core.utils.defaults import CHECK_CEILING
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable, Unscored
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.envs.environment import EnvironmentReward
@@ -53,7 +54,6 @@ PARTLY = ("truncated", "hollow", "wrong", "all answers")
 HONEST = ("gold", "wrong", "hollow")
 """Completions that try to answer: breaking the reward must not get more than the lowest of them."""
 SAME, MIRRORED, LEAST = 0.9, 0.99, 5
-CEILING = 0.25
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def check_reward(
     *,
     reference: str | None = None,
     full: float | None = None,
-    ceiling: float = CEILING,
+    ceiling: float = CHECK_CEILING,
     forge: bool = False,
     params: Mapping[str, Any] | None = None,
     llm: Any = None,

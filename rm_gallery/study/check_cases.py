@@ -14,7 +14,8 @@ from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.core.utils.models import copy_with, unknown_name
+from rm_gallery.core.utils.models import copy_with
+from rm_gallery.core.utils.names import unknown_name
 from rm_gallery.gallery.rm.alignment.harmlessness.refusal import refusal_in
 from rm_gallery.study.attacks import as_judged, stuffed, text_of, with_text
 

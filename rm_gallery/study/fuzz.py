@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rm_gallery.core.data.schema import DataOutput
 from rm_gallery.core.engine.options import RunKeywords, RunOptions, whole
 from rm_gallery.core.score import Score
+from rm_gallery.core.utils.defaults import FUZZ_PASS, FUZZ_TEXTS
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.figures import Record
@@ -33,8 +34,6 @@ from rm_gallery.study.check_cases import (
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-PASS = 0.5
-TEXTS = 200
 MUTATIONS: dict[str, str] = {
     "nothing": "says nothing",
     "no answer": "repeats or shuffles the question, or refuses",
@@ -109,7 +108,7 @@ class Fuzzed(Record):
     passed: tuple[PassedText, ...]
     left_out: tuple[str, ...] = ()
     missing: Mapping[str, int] | None = None
-    ceiling: float = PASS
+    ceiling: float = FUZZ_PASS
     seed: int = 0
 
 
@@ -118,8 +117,8 @@ def fuzz_reward(
     cases: Any = None,
     *,
     reference: str | None = None,
-    texts: int = TEXTS,
-    ceiling: float = PASS,
+    texts: int = FUZZ_TEXTS,
+    ceiling: float = FUZZ_PASS,
     seed: int = 0,
     params: Mapping[str, Any] | None = None,
     llm: Any = None,

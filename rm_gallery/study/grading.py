@@ -33,7 +33,7 @@ from rm_gallery.core.stats.denominator import NEVER_BEGUN, MissingnessTest, labe
 from rm_gallery.core.stats.validation import validate
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import seeded_positions
-from rm_gallery.core.utils.models import check_known, unknown_name
+from rm_gallery.core.utils.names import check_known, unknown_name
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Status
 from rm_gallery.study.runs import RowChange, kept_in, without_empty

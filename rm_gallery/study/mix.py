@@ -15,10 +15,10 @@ from rm_gallery.core.reward.compose import WeightedSum
 from rm_gallery.core.reward.resolve import judges_for
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.score import Bounds
+from rm_gallery.core.utils.defaults import CHECK_CEILING
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.study.check import (
-    CEILING,
     Checking,
     RewardCheck,
     Tried,
@@ -128,7 +128,7 @@ def check_mix(
     *,
     reference: str | None = None,
     full: float | None = None,
-    ceiling: float = CEILING,
+    ceiling: float = CHECK_CEILING,
     forge: bool = False,
     normalize: bool = False,
     llm: Any = None,

@@ -26,8 +26,9 @@ from rm_gallery.core.model.message import text_of
 from rm_gallery.core.score import Score
 from rm_gallery.core.stats import Bools, Floats, Integers, np
 from rm_gallery.core.stats.falling import FallTest
-from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, logger
-from rm_gallery.core.utils.models import check_known
+from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
+from rm_gallery.core.utils.log import logger
+from rm_gallery.core.utils.names import check_known
 from rm_gallery.integrations.scoring import RowScorer, refuse_comparing
 from rm_gallery.train.signals import (
     LEAST_GROUPS,

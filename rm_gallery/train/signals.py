@@ -23,7 +23,7 @@ from rm_gallery.core.stats import Array, Floats, Integers, Numbers, np
 from rm_gallery.core.stats.clustered import cluster_numbers, from_variance
 from rm_gallery.core.stats.intervals import Interval, check_level
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.core.utils.models import check_known
+from rm_gallery.core.utils.names import check_known
 
 if TYPE_CHECKING:
     Groups = int | Sequence[Any] | Array

@@ -23,7 +23,8 @@ from rm_gallery import (
     RunOptions,
     evaluate,
 )
-from rm_gallery.core.engine.options import MAX_WORKERS, OPTIONS, RunKeywords
+from rm_gallery.core.engine.options import OPTIONS, RunKeywords
+from rm_gallery.core.utils.defaults import MAX_WORKERS
 from rm_gallery.study.doors import OF_REWARD, Asked, Keywords, door
 from rm_gallery.study.source import Source
 from tests.cli.test_every_command import commands

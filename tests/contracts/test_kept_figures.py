@@ -34,7 +34,7 @@ from rm_gallery import (
 from rm_gallery.core.model.storage import FILE_NAME, KeptReplies
 from rm_gallery.core.reward import channel
 from rm_gallery.core.reward.schema import sample_of
-from rm_gallery.core.utils.errors import logger
+from rm_gallery.core.utils.log import logger
 from rm_gallery.study.grading import grade
 from rm_gallery.study.rejudge import rejudge
 from rm_gallery.study.table import score_table

@@ -26,7 +26,7 @@ from rm_gallery.core.stats.prediction_powered import mended, verdict_numbers
 from rm_gallery.core.text.canonical import turn_text
 from rm_gallery.core.utils.file import deeper, split_samples
 from rm_gallery.core.utils.identity import digest
-from rm_gallery.core.utils.models import nearest, unknown_name
+from rm_gallery.core.utils.names import nearest, unknown_name
 from rm_gallery.core.utils.shown import cut, told_apart
 from rm_gallery.envs import reward_helpers
 from rm_gallery.gallery.benchmarks.judgements import sign, worst

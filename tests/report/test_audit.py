@@ -30,6 +30,7 @@ from rm_gallery import (
 )
 from rm_gallery.core.reward.base import BaseStepWiseRubricReward
 from rm_gallery.core.stats.intervals import Interval, wilson_interval
+from rm_gallery.core.utils.defaults import PROBES
 from rm_gallery.study.attacks import (
     DRESSES,
     NO_ANSWERS,
@@ -38,7 +39,7 @@ from rm_gallery.study.attacks import (
     read_texts,
     text_of,
 )
-from rm_gallery.study.audit import PROBES, Audit, prepare
+from rm_gallery.study.audit import Audit, prepare
 from rm_gallery.study.pairwise_comparisons import Limit, decide, mean_finding
 from tests.golden.golden import Line, check, files
 from tests.report import judges
@@ -90,6 +91,13 @@ def test_a_sound_judge_passes_every_figure_that_applies(kind: str, server: Judge
         *last,
     ]
     assert all(f.why for f in found.findings if f.verdict == "does not apply")
+
+
+def test_every_probe_that_is_named_is_there() -> None:
+    for name in PROBES:
+        ready = prepare("length_baseline", limit=2, probes=[name])
+        assert [probe.name for probe in ready.probes] == [name]
+    assert [probe.name for probe in prepare("length_baseline", limit=2).probes] == [*PROBES]
 
 
 WEAK: list[tuple[str, Any, str, str, dict[str, Any]]] = [

@@ -46,7 +46,7 @@ from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.budget import Budget, Ledger
 from rm_gallery.core.model.storage import FILE_NAME, KeptReplies
 from rm_gallery.core.score import STATUSES, counted_as
-from rm_gallery.core.utils.errors import ConfigError, DataError, logger
+from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import (
     AppendedFile,
     FileLock,
@@ -57,6 +57,7 @@ from rm_gallery.core.utils.file import (
     write_whole,
 )
 from rm_gallery.core.utils.first_keys import FirstKeys
+from rm_gallery.core.utils.log import logger
 from rm_gallery.core.utils.shown import redact
 
 Record = dict[str, Any]

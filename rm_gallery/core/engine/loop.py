@@ -21,7 +21,8 @@ from functools import wraps
 from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
-from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError, logger
+from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError
+from rm_gallery.core.utils.log import logger
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -15,11 +15,9 @@ from typing import Any, Literal, TypedDict
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.repeat import MOST_REPEATS, InRound
 from rm_gallery.core.model.budget import Budget
+from rm_gallery.core.utils.defaults import MAX_WORKERS
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
-from rm_gallery.core.utils.models import unknown_name
-
-MAX_WORKERS = 64
-"""Judgements in flight at once, at every door, where nobody says otherwise."""
+from rm_gallery.core.utils.names import unknown_name
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.score import Score, counted_as, deciding
-from rm_gallery.core.utils.errors import logger
+from rm_gallery.core.utils.log import logger
 
 LINE_SECONDS = 10.0
 FIRST_LINE_SECONDS = 2.0

@@ -41,13 +41,8 @@ from rm_gallery.core.engine.options import RunOptions, detached_options
 from rm_gallery.core.model.budget import Budget, Reservation, Usage
 from rm_gallery.core.model.limits import FailFast
 from rm_gallery.core.score import Score, failed, score_of_error
-from rm_gallery.core.utils.errors import (
-    ConfigError,
-    DataError,
-    MissingExtra,
-    RMGalleryError,
-    logger,
-)
+from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra, RMGalleryError
+from rm_gallery.core.utils.log import logger
 from rm_gallery.core.utils.models import with_keys
 
 GATHER_SECONDS = 0.004

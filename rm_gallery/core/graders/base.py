@@ -39,7 +39,8 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.score import UNDECLARED, Bounds, Score, failed
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.identity import is_users
-from rm_gallery.core.utils.models import check_known, copy_with
+from rm_gallery.core.utils.models import copy_with
+from rm_gallery.core.utils.names import check_known
 from rm_gallery.core.utils.prompt import seeded_order
 from rm_gallery.core.utils.shown import redact
 

@@ -13,7 +13,8 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.view import unseen_in
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError, RMGalleryError, Unscored
 from rm_gallery.core.utils.identity import digest
-from rm_gallery.core.utils.models import build, check_known
+from rm_gallery.core.utils.models import build
+from rm_gallery.core.utils.names import check_known
 
 Mapper = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]] | None
 """What puts a row's columns under the names a grader asks for; see `mapped`."""

@@ -49,7 +49,8 @@ from rm_gallery.core.score import (
     is_run_level,
 )
 from rm_gallery.core.utils.errors import ConfigError, DataError, ScoreError, Unscored
-from rm_gallery.core.utils.models import build, copy_with, nearest, unknown_name
+from rm_gallery.core.utils.models import build, copy_with
+from rm_gallery.core.utils.names import nearest, unknown_name
 
 ANSWER = "response"
 """The field of the answer that is graded."""

@@ -24,7 +24,8 @@ from rm_gallery.core.model.openai import object_of, to_response
 from rm_gallery.core.model.transport import Json, Seconds
 from rm_gallery.core.text.canonical import OPENED
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
-from rm_gallery.core.utils.models import copy_with, unknown_name
+from rm_gallery.core.utils.models import copy_with
+from rm_gallery.core.utils.names import unknown_name
 from rm_gallery.core.utils.plugins import plugins
 
 Messages = str | Sequence[ChatMessage | Json]

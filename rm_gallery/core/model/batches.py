@@ -25,8 +25,9 @@ from rm_gallery.core.model.model_call import BaseModelCall
 from rm_gallery.core.model.openai import ODD_LAYOUT, OpenaiEndpoint, provider_error, value_at
 from rm_gallery.core.model.storage import canonical_key
 from rm_gallery.core.model.transport import HttpAnswer, Json
-from rm_gallery.core.utils.errors import ConfigError, ProviderError, RMGalleryError, logger
+from rm_gallery.core.utils.errors import ConfigError, ProviderError, RMGalleryError
 from rm_gallery.core.utils.file import AppendedFile, from_line, to_line
+from rm_gallery.core.utils.log import logger
 
 FILE_NAME = "batches.jsonl"
 IDLE_SECONDS = 1.0

@@ -16,8 +16,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError, logger, reason_of
+from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError, reason_of
 from rm_gallery.core.utils.file import AppendedFile, read_yaml
+from rm_gallery.core.utils.log import logger
 
 SPEND_LOG = "spend.log"
 _COUNTS = ("calls", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")

@@ -58,8 +58,8 @@ from rm_gallery.core.utils.errors import (
     RequestError,
     RMGalleryError,
     Unscored,
-    logger,
 )
+from rm_gallery.core.utils.log import logger
 from rm_gallery.core.utils.spans import call_span
 
 T = TypeVar("T")

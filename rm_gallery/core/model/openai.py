@@ -31,13 +31,8 @@ from rm_gallery.core.model.transport import (
     decoded,
     parse_retry_after,
 )
-from rm_gallery.core.utils.errors import (
-    ConfigError,
-    ProviderError,
-    ProviderErrorKind,
-    RequestError,
-    logger,
-)
+from rm_gallery.core.utils.errors import ConfigError, ProviderError, ProviderErrorKind, RequestError
+from rm_gallery.core.utils.log import logger
 from rm_gallery.core.utils.models import build, copy_with
 from rm_gallery.core.utils.shown import MASK, is_credential, one_line
 

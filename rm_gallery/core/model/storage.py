@@ -27,10 +27,11 @@ from typing import Any, Protocol
 import orjson
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.utils.errors import ConfigError, logger
+from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import FileLock
 from rm_gallery.core.utils.first_keys import FirstKeys
 from rm_gallery.core.utils.identity import hashed
+from rm_gallery.core.utils.log import logger
 
 VARIABLE = "RM_GALLERY_CACHE"
 """Environment variable: `off`, or the folder to keep replies in."""

@@ -29,7 +29,8 @@ from rm_gallery.core.reward.template import (
     note_at,
     verdict_fields,
 )
-from rm_gallery.core.utils.errors import ConfigError, ParseError, ProviderError, Unscored, logger
+from rm_gallery.core.utils.errors import ConfigError, ParseError, ProviderError, Unscored
+from rm_gallery.core.utils.log import logger
 
 T = TypeVar("T")
 Channel = Literal["auto", "decision", "schema", "tool", "logprobs", "text"]

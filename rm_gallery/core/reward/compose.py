@@ -47,7 +47,8 @@ from rm_gallery.core.score import (
     worst_of,
 )
 from rm_gallery.core.utils.errors import ConfigError, ScoreError
-from rm_gallery.core.utils.models import Configured, copy_with, unknown_name
+from rm_gallery.core.utils.models import Configured, copy_with
+from rm_gallery.core.utils.names import unknown_name
 
 STAGES, TURNS = "stages", "turns"
 """Further keys of a composition's extra data: what became of each stage, and the reward of each turn.

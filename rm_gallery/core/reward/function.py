@@ -47,9 +47,10 @@ from rm_gallery.core.reward.registry import class_for
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import OF_SCORES
 from rm_gallery.core.score import Bounds, checked_bounds
-from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored, logger
+from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
 from rm_gallery.core.utils.identity import plain_form, remembered_by
-from rm_gallery.core.utils.models import check_known
+from rm_gallery.core.utils.log import logger
+from rm_gallery.core.utils.names import check_known
 from rm_gallery.core.utils.shown import redact
 
 __all__ = [

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar, overload
 
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.core.utils.models import nearest, unknown_name
+from rm_gallery.core.utils.names import nearest, unknown_name
 from rm_gallery.core.utils.plugins import entries, imported
 
 K = TypeVar("K")

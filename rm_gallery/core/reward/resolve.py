@@ -18,7 +18,7 @@ from rm_gallery.core.reward.registry import RewardRegistry, weight_behind
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.rule import rule_class_of
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.names import unknown_name
 
 if TYPE_CHECKING:
     from rm_gallery.core.model.base import BaseLLM

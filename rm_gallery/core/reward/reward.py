@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from rm_gallery.core.data.schema import DataOutput, DataSample, FiniteFloat, Reward
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.engine import Plan
-from rm_gallery.core.engine.options import MAX_WORKERS
 from rm_gallery.core.reward.fields import as_one, inputs_of, sample_of_fields
 from rm_gallery.core.reward.job import Touches
 from rm_gallery.core.reward.kinds import Kind
@@ -45,6 +44,7 @@ from rm_gallery.core.score import (
     worst_of,
 )
 from rm_gallery.core.text.canonical import Form
+from rm_gallery.core.utils.defaults import MAX_WORKERS
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.identity import class_name, digest, is_users, plain_form
 from rm_gallery.core.utils.models import Configured, copy_with

@@ -26,7 +26,8 @@ from rm_gallery.core.score import Bounds
 from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
 from rm_gallery.core.utils.file import read_file
 from rm_gallery.core.utils.identity import digest
-from rm_gallery.core.utils.models import field_names, unknown_name
+from rm_gallery.core.utils.models import field_names
+from rm_gallery.core.utils.names import unknown_name
 
 Aggregate = Literal["points", "sum", "all", "any", "threshold", "required", "implicit"]
 Values = Sequence[float | None]

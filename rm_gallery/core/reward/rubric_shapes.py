@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from rm_gallery.core.reward.rubric import Criterion, Level, Rubric, even, refused
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import read_file
-from rm_gallery.core.utils.models import check_known, unknown_name
+from rm_gallery.core.utils.names import check_known, unknown_name
 
 Item = Mapping[str, Any]
 Fields = dict[str, Any]

@@ -40,7 +40,7 @@ from rm_gallery.core.reward.run import RewardBatch
 from rm_gallery.core.runner.aggregator import BaseAggregator, CallableAggregator
 from rm_gallery.core.score import Missing, check_inside, missing_policy
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.core.utils.models import check_known
+from rm_gallery.core.utils.names import check_known
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

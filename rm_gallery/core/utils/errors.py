@@ -6,8 +6,6 @@ import re
 import traceback
 from typing import Any, Literal
 
-from loguru import logger as _logger
-
 ProviderErrorKind = Literal["rate_limit", "transient", "fatal", "unreachable"]
 Cause = Literal["endpoint", "judge", "answer", "data", "rule", "caller"]
 """Who brought it about that there is no verdict.
@@ -202,6 +200,3 @@ class RequestError(RMGalleryError):
 
     reason = "invalid_request"
     cause: Cause = "data"
-
-
-logger = _logger.bind(library="rm_gallery")

@@ -28,7 +28,7 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.denominator import Trait, labelled_traits
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.core.utils.models import nearest, unknown_name
+from rm_gallery.core.utils.names import nearest, unknown_name
 from rm_gallery.core.utils.plugins import plugins
 from rm_gallery.gallery.benchmarks.figures import Extra, Report, with_baselines
 from rm_gallery.gallery.benchmarks.judgements import (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from rm_gallery.core.data.load.converters import RowRef, text
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.names import unknown_name
 from rm_gallery.gallery.benchmarks.auto_j import final_decision
 from rm_gallery.gallery.benchmarks.base import beginning
 from rm_gallery.gallery.benchmarks.figures import Extra, Report, with_extra

@@ -25,7 +25,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.score import NOT_BEGUN
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError
 from rm_gallery.core.utils.identity import hashed
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.names import unknown_name
 
 Row = Mapping[str, Any]
 About = dict[str, Any]

@@ -13,7 +13,7 @@ from rm_gallery.core.data.load.converters import (
     RowRef,
 )
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.names import unknown_name
 from rm_gallery.gallery.benchmarks.figures import Extra, Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import (
     About,

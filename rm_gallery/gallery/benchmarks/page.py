@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import read_file
-from rm_gallery.core.utils.models import check_known
+from rm_gallery.core.utils.names import check_known
 
 REQUIRED = ("measures", "source", "licence", "formula", "layout", "traps")
 """Fields that every file holds; the others are for what not every benchmark has."""

@@ -15,7 +15,7 @@ from rm_gallery.core.text.blocks import read_json
 from rm_gallery.core.text.canonical import compared, fold, split_reasoning, whole_word
 from rm_gallery.core.text.language import candidate_languages, known_language, words
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.names import unknown_name
 
 _END = re.compile(r"([.!?…؟]+|[。！？｡।॥۔]+)([\"'”’»)\]*_」』]*)")
 _ALWAYS = frozenset("。！？｡।॥۔")

@@ -46,7 +46,8 @@ from rm_gallery.core.text.language import broken
 from rm_gallery.core.text.values import read_number
 from rm_gallery.core.utils.errors import ConfigError, ParseError, reason_of
 from rm_gallery.core.utils.file import read_file
-from rm_gallery.core.utils.models import error_message, unknown_name
+from rm_gallery.core.utils.models import error_message
+from rm_gallery.core.utils.names import unknown_name
 from rm_gallery.core.utils.shown import excerpt
 from rm_gallery.gallery.rm.bounds import Count
 from rm_gallery.gallery.rm.trained.conversation import any_of

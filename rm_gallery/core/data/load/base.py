@@ -39,9 +39,10 @@ from rm_gallery.core.data.load.readers import (
     memory_source,
 )
 from rm_gallery.core.data.schema import ALWAYS_VALUES, BaseDataSet, DataSample, misfit, without_nan
-from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra, logger
+from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.first_keys import FirstKeys
+from rm_gallery.core.utils.log import logger
 
 __all__ = [
     "DataConverter",

@@ -12,8 +12,8 @@ import orjson
 
 from rm_gallery.core.data.schema import DataSample, from_record, is_record
 from rm_gallery.core.model.message import MessageRole
-from rm_gallery.core.utils import models
 from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.names import nearest as nearest_names
 from rm_gallery.core.utils.plugins import entries, imported
 
 RowUnit = Literal["row", "line", "item"]
@@ -45,7 +45,7 @@ class RowRef(NamedTuple):
 def nearest(name: str, known: Iterable[str]) -> str:
     """The end of an error message: the nearest known names, else all of them."""
     names = sorted(known)
-    close = models.nearest(name, names)
+    close = nearest_names(name, names)
     if close:
         return "did you mean " + " or ".join(f"'{item}'" for item in close) + "?"
     return "known: " + (listed(names) or "none")

@@ -14,7 +14,7 @@ from rm_gallery.core.data.schema import DataSample, preference_of
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.batch import Run
 from rm_gallery.core.engine.engine import Plan
-from rm_gallery.core.engine.options import MAX_WORKERS, RunOptions
+from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.asking import usable_text
 from rm_gallery.core.reward.template import BasePromptTemplate, Prompt, Texts, render
@@ -22,7 +22,9 @@ from rm_gallery.core.reward.view import conversation_text
 from rm_gallery.core.score import Score
 from rm_gallery.core.text.blocks import TwoValues, object_at
 from rm_gallery.core.text.canonical import split_reasoning
-from rm_gallery.core.utils.errors import ConfigError, ParseError, logger
+from rm_gallery.core.utils.defaults import MAX_WORKERS
+from rm_gallery.core.utils.errors import ConfigError, ParseError
+from rm_gallery.core.utils.log import logger
 from rm_gallery.core.utils.models import Configured
 from rm_gallery.core.utils.prompt import seeded_order
 from rm_gallery.core.utils.shown import excerpt

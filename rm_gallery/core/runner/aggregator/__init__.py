@@ -28,7 +28,7 @@ from rm_gallery.core.score import (
     missing_policy,
 )
 from rm_gallery.core.utils.errors import ConfigError, ScoreError
-from rm_gallery.core.utils.models import check_known
+from rm_gallery.core.utils.names import check_known
 
 T = TypeVar("T")
 

@@ -28,7 +28,8 @@ from rm_gallery.core.sandbox.sql import run_query
 from rm_gallery.core.sandbox.workspace import Workspace, inner_path
 from rm_gallery.core.text.blocks import read_json
 from rm_gallery.core.utils.errors import DataError
-from rm_gallery.core.utils.models import field_names, unknown_name
+from rm_gallery.core.utils.models import field_names
+from rm_gallery.core.utils.names import unknown_name
 from rm_gallery.core.utils.shown import excerpt
 from rm_gallery.gallery.rm.agent import same
 from rm_gallery.gallery.rm.tool_calls import MadeCall, UnreadCall, calls_of_message, names_tool

@@ -23,7 +23,8 @@ from rm_gallery.core.score import Score, unscored
 from rm_gallery.core.text.canonical import without_turn_end
 from rm_gallery.core.text.language import broken
 from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.core.utils.models import copy_with, unknown_name
+from rm_gallery.core.utils.models import copy_with
+from rm_gallery.core.utils.names import unknown_name
 
 Turns = list[dict[str, str]]
 _ROLES = {"developer": "system", "function": "tool"}

@@ -10,7 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from jinja2.exceptions import TemplateError
 
-from rm_gallery.core.utils.errors import ConfigError, Unscored, logger
+from rm_gallery.core.utils.errors import ConfigError, Unscored
+from rm_gallery.core.utils.log import logger
 from rm_gallery.gallery.rm.trained.checkpoint import (
     PROBE,
     CheckpointSource,
