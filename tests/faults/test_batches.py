@@ -280,7 +280,9 @@ def test_requests_and_answers_in_anthropics_layout() -> None:
         "output_tokens": 7,
     }
     told = to_chat({"content": [block], "stop_reason": "max_tokens", "usage": usage})
-    assert to_response(told, "there").ended == "cut" and told["usage"]["prompt_tokens"] == 10
+    assert (
+        to_response(told, lambda: "there").ended == "cut" and told["usage"]["prompt_tokens"] == 10
+    )
     assert json.loads(told["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]) == {
         "score": 2
     }

@@ -34,7 +34,7 @@ def said(error: BaseException) -> Line:
 @golden("text", "ended", "also", "tokens", "booked", "error")
 def test_replies(line: Line) -> Line:
     try:
-        reply = to_response(line["raw"], "http://x/v1")
+        reply = to_response(line["raw"], lambda: "http://x/v1")
     except ProviderError as error:
         return said(error)
     usage, book, message = reply.usage, FakeLLM().usage(reply, 7), reply.message

@@ -239,7 +239,7 @@ def test_no_shape_of_a_chunk_is_a_bug_of_ours(value: Any) -> None:
         for chunks in ([each, usual], [usual, each]):
             body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks)
             try:
-                to_response(whole_reply(body.encode(), "http://x"), "http://x")
+                to_response(whole_reply(body.encode(), "http://x"), lambda: "http://x")
             except ProviderError as error:
                 assert error.kind == "transient", each
 

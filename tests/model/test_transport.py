@@ -195,7 +195,7 @@ def test_no_shape_of_a_reply_is_a_bug_of_ours(value: Any) -> None:
     shapes += [{"choices": [value]}, {"choices": [GOOD["choices"][0], value]}]
     for shape in shapes:
         try:
-            found = to_response(shape, "http://x/v1")
+            found = to_response(shape, lambda: "http://x/v1")
         except ProviderError as error:
             assert error.kind == "transient", shape
         else:

@@ -57,7 +57,7 @@ class BaseLLM(BaseModelCall):
 
     def read(self, raw: Json, payload: Json) -> ChatResponse:
         """The first choice with its usage."""
-        return to_response(raw, self.endpoint_key())
+        return to_response(raw, self.endpoint_key)
 
     def kept(self, raw: Json, reply: Any) -> bytes | None:
         """Replies that ended by themselves and hold text."""
@@ -73,7 +73,7 @@ class BaseLLM(BaseModelCall):
 
     def restored(self, stored: bytes) -> ChatResponse:
         """The reply, marked as cached."""
-        return to_response(object_of(orjson.loads(stored)), self.endpoint_key(), cached=True)
+        return to_response(object_of(orjson.loads(stored)), self.endpoint_key, cached=True)
 
     def usage(self, reply: ChatResponse, expected_input: int) -> Usage:
         """Its token counts, of one call. What the endpoint did not say is estimated."""

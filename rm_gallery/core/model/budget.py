@@ -21,7 +21,6 @@ from rm_gallery.core.utils.file import AppendedFile, read_yaml
 from rm_gallery.core.utils.log import logger
 
 SPEND_LOG = "spend.log"
-_COUNTS = ("calls", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
 
 
 @dataclass
@@ -59,8 +58,11 @@ class Usage:
             self.cost = cost  # nothing paid for yet, so nothing unknown either
         elif not other.empty:
             self.cost = None if self.cost is None or cost is None else self.cost + cost
-        for name in _COUNTS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.calls += other.calls
+        self.input_tokens += other.input_tokens
+        self.output_tokens += other.output_tokens
+        self.cached_tokens += other.cached_tokens
+        self.reasoning_tokens += other.reasoning_tokens
 
     def copy(self) -> Usage:
         """An independent copy."""
@@ -105,7 +107,10 @@ class Ledger:
 
     def end(self, entry: int, usage: Usage) -> None:
         """Note what a call used; written with the next begin or `flush`."""
-        counts = " ".join(f"{getattr(usage, name):d}" for name in _COUNTS)
+        counts = (
+            f"{usage.calls:d} {usage.input_tokens:d} {usage.output_tokens:d} "
+            f"{usage.cached_tokens:d} {usage.reasoning_tokens:d}"
+        )
         cost = "?" if usage.cost is None else f"{usage.cost:.9g}"
         with self._lock:
             self._add(usage)
@@ -433,6 +438,18 @@ class Budget:
                     f"{model or '(no name)'}"
                 )
             cost = tokens * max(price) / 1e6
+        if self.limited and not self._fits(tokens, cost) and self._in_flight:
+            return None
+        self._in_flight += 1
+        self._held_tokens += tokens
+        self._held_cost += cost
+        entry = self._ledger.begin(tokens, cost) if self._ledger else 0
+        return Reservation(tokens, cost, entry)
+
+    def _fits(self, tokens: float, cost: float) -> bool:
+        """Whether there is room for a call beside those in flight; BudgetExceeded where there is none
+        without them either.
+        """
         used = self._spent
         fits = self.at_once or self._in_flight <= self._settled
         for kind, spent, held, more, calls in (
@@ -447,13 +464,7 @@ class Budget:
             fits = fits and spent + held + more <= highest
         if self.message:
             raise BudgetExceeded(self.message)
-        if self._in_flight and not fits:
-            return None
-        self._in_flight += 1
-        self._held_tokens += tokens
-        self._held_cost += cost
-        entry = self._ledger.begin(tokens, cost) if self._ledger else 0
-        return Reservation(tokens, cost, entry)
+        return fits
 
     def _describe(self, kind: str) -> str:
         used, unit = self._spent, "" if kind == "cost" else f" {kind}"

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -186,17 +185,17 @@ async def _landed(own: Call) -> Answer:
     as no call and as none from the cache.
     """
     flight, clock = (own.key, own.endpoint), own.deadline
+    loop = asyncio.get_running_loop()
     while True:
         call = _shared.flights.get(flight)
         # who joined one that is over would join it for ever
         if call is None or call.task.done():
             call = _shared.flights[flight] = own
-            call.task = asyncio.get_running_loop().create_task(call.answer())
-            # its error is looked at, also where nobody is left to receive it
-            call.task.add_done_callback(lambda task: task.cancelled() or task.exception())
+            call.task = loop.create_task(call.answer_all())
         call.follow(clock)
+        call.waiters.append(waiter := loop.create_future())
         try:
-            landed: Answer = await asyncio.shield(call.task)
+            landed: Answer = await waiter
             return landed
         except (DeadlineExceeded, BudgetExceeded, RunStopped, ProviderError) as error:
             # the limits of whoever asked first are not the limits of this sample
@@ -261,7 +260,7 @@ class Call(Visit):
     this the attempts.
     """
 
-    clocks: Counter[Deadline]
+    clocks: list[Deadline]
     """Each as often as somebody waits by it."""
     task: asyncio.Task[Any]
     """What makes it."""
@@ -285,7 +284,7 @@ class Call(Visit):
         endpoint = _shared.endpoints.get(place)
         if endpoint is None:
             endpoint = _shared.endpoints[place] = Endpoint(name=llm.endpoint_key())
-        super().__init__(endpoint, Counter(), patience=llm.max_outage)
+        super().__init__(endpoint, [], patience=llm.max_outage)
         if run.max_outage is not None:
             self.outage_counts, self.patience = True, min(self.patience, run.max_outage)
             self.began = run.first_asked.setdefault(place, self.began)
@@ -300,6 +299,7 @@ class Call(Visit):
         """Tokens that the attempt has taken of the rate."""
         self.cut_off = False
         """Whether it is ended since its run has stopped."""
+        self.waiters: list[asyncio.Future[Answer]] = []
 
     def _lease(self) -> Callable[[], None]:
         """Have the endpoint allow what the run asks for; what gives that back."""
@@ -313,9 +313,7 @@ class Call(Visit):
 
     def follow(self, clock: Deadline, *, ends: bool = False) -> None:
         """Have the clock of a sample that waits for it stand still whenever it waits for its turn."""
-        self.clocks[clock] += -1 if ends else 1
-        if not self.clocks[clock]:
-            del self.clocks[clock]
+        (self.clocks.remove if ends else self.clocks.append)(clock)
         if self.waits or self.sent is not None:
             self.set_clocks()
 
@@ -337,6 +335,23 @@ class Call(Visit):
     def _is_late(self) -> bool:
         """Whether an attempt that ends now was cut by that deadline."""
         return self.deadline.left <= MIN_SECONDS
+
+    async def answer_all(self) -> None:
+        """Answer all who wait, or tell them what ended the call; whoever went away hears nothing."""
+        error: BaseException | None = None
+        try:
+            answer = await self.answer()
+        except BaseException as raised:  # noqa: BLE001 - told to whoever waits, who raises it
+            error = raised
+        for waiter in self.waiters:
+            if waiter.done():
+                continue
+            if error is None:
+                waiter.set_result(answer)
+            else:
+                waiter.set_exception(error)
+        if error is not None and not isinstance(error, Exception):
+            raise error
 
     async def answer(self) -> Answer:
         """The checked reply, kept; see `BaseLLM.achat` for the errors."""

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from functools import lru_cache
@@ -49,8 +49,9 @@ NUMBERS = frozenset({int, float})
 # -- whole -----------------------------------------------------------------------------------------
 
 
-def to_response(raw: Json, endpoint: str, cached: bool = False) -> ChatResponse:
-    """The reply in a raw OpenAI-style answer; `cached` marks one that was not paid for now.
+def to_response(raw: Json, name: Callable[[], str], cached: bool = False) -> ChatResponse:
+    """The reply in a raw OpenAI-style answer of the endpoint of that name; `cached` marks one that was
+    not paid for now.
 
     Raises ProviderError: transient, when there is no choice, or a choice without a message; for an
     error in the body, by its code.
@@ -61,13 +62,13 @@ def to_response(raw: Json, endpoint: str, cached: bool = False) -> ChatResponse:
     # routers and proxies report what failed behind them inside a 200, some beside a text that looks
     # like a reply
     if (error := raw.get("error") or first.get("error")) or first.get("finish_reason") == "error":
-        raise _error_inside(endpoint, error)
+        raise _error_inside(name(), error)
     told = first.get("message")
     if not isinstance(told, dict):
         what = (
             "with a choice that holds no message" if choices else "200 with no choices in the body"
         )
-        raise unusable(endpoint, f"answered {what}")
+        raise unusable(name(), f"answered {what}")
     content, refusal, calls = told.get("content"), told.get("refusal"), told.get("tool_calls")
     # the usual reply is checked by hand: validating three models would cost more than reading it
     message = copy_with(
@@ -77,7 +78,7 @@ def to_response(raw: Json, endpoint: str, cached: bool = False) -> ChatResponse:
         additional_kwargs={"refusal": str(refusal)} if refusal else {},
     )
     if calls or isinstance(content, list):
-        message = _validated(message, endpoint, content=content or "", tool_calls=calls or None)
+        message = _validated(message, name(), content=content or "", tool_calls=calls or None)
     ended, several = first.get("finish_reason"), choices if len(choices) > 1 else ()
     return build(
         ChatResponse,

@@ -272,4 +272,6 @@ def broken(text: str, marks: re.Pattern[str] = CONTROL_MARKS) -> str:
     A tokenizer would turn the mark into its special token, and the text could end its turn and
     write the next one (chat template injection).
     """
+    if marks is CONTROL_MARKS and "<" not in text and "[" not in text:  # as each of them begins
+        return text
     return marks.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
