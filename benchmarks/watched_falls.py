@@ -43,9 +43,7 @@ def told(
     return None
 
 
-def found(
-    rates: Sequence[float], size: float, runs: int, seed: int, icc: float = 0.0
-) -> list[int]:
+def found(rates: Sequence[float], size: float, runs: int, seed: int, icc: float = 0.0) -> list[int]:
     """The steps at which falls are told, of so many runs."""
     drawn: Iterator[int | None] = (
         told(rates, size, np.random.default_rng([seed, run]), icc) for run in range(runs)
