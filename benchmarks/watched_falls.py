@@ -25,7 +25,8 @@ SHARE: float = inspect.signature(LiveWatch).parameters["share"].default
 
 def falling(early: float, late: float) -> list[float]:
     """The rates of 150 steps that fall."""
-    return [early] * 15 + np.linspace(early, late, 15).tolist() + [late] * 120
+    between: list[float] = np.linspace(early, late, 15).tolist()
+    return [early] * 15 + between + [late] * 120
 
 
 def told(

@@ -51,7 +51,8 @@ def test_the_correlation_within_steps_is_measured() -> None:
     assert math.isnan(lone.correlation) and not lone.correlated
     for step in range(6):
         lone.add([step % 2.0] * 4)
-    assert lone.correlated and lone.correlation > 0.9
+    assert lone.correlation > 0.9
+    assert FallTest.from_dict(lone.to_dict()).correlated
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,6 @@ def test_the_correlation_within_steps_is_measured() -> None:
     ids=["flat", "rising", "one sudden fall", "rare"],
 )
 def test_neither_chance_nor_a_moving_mean_is_a_correlation(rates: list[float]) -> None:
-    # two standard errors: 5 or more of 20 would be above three times the rate
     assert sum(seen(rates, seed=seed).correlated for seed in range(20)) <= 4
 
 

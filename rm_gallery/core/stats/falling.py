@@ -147,16 +147,16 @@ class FallTest:
         if not n or not self._inside[0] + between:
             return math.nan
         within = float(self._inside[0] / self._inside[1])
-        common = max(0.0, between - expected) / (2.0 * n)
+        common: float = max(0.0, between - expected) / (2.0 * n)
         return common / (common + within)
 
     @property
     def correlated(self) -> bool:
-        """Whether means of steps in a row differ by more than their observations do, by two standard
+        """Whether means of steps in a row differ by more than their observations do, by 2.5 standard
         errors: then only the means are evidence.
         """
         n, _, _, ratios = self._pairs.tolist()
-        return bool(ratios > n + 2.0 * math.sqrt(n))
+        return bool(ratios > n + 2.5 * math.sqrt(n))
 
     def visible(self, false_alarms: float) -> float:
         """The highest mean to which a fall from the first baseline is told sooner or later; the
@@ -192,7 +192,8 @@ class FallTest:
         made._windows = np.array(state["windows"], dtype=np.float64)
         made._pairs = np.array(state["pairs"], dtype=np.float64)
         made._inside = np.array(state["inside"], dtype=np.float64)
-        made._last = tuple(state["last"])
+        n, mean, square = state["last"]
+        made._last = n, mean, square
         made.n_steps, made._leading = state["n_steps"], state["leading"]
         made._best = -math.inf if state["best"] is None else state["best"]
         return made
