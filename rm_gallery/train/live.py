@@ -342,7 +342,7 @@ class LiveWatch:
         """
         with _LOCK:
             made = {
-                "version": 1,
+                "version": 2,
                 "steps": self._steps,
                 "series": self._series,
                 "texts": self._texts,
@@ -359,8 +359,8 @@ class LiveWatch:
             ConfigError: it is no such state, or that of another held-out range or baseline.
         """
         needed = {"steps", "series", "texts", "findings"}
-        if state.get("version") != 1 or not needed <= state.keys():
-            raise ConfigError("this is no state of a live watch (version 1).")
+        if state.get("version") != 2 or not needed <= state.keys():
+            raise ConfigError("this is no state of a live watch (version 2).")
         given = state.get("test")
         test = None if given is None else FallTest.from_dict(given)
         kinds = [each and (each.bounds, each.first) for each in (test, self._test)]
@@ -409,7 +409,10 @@ class LiveWatch:
         with _LOCK:
             self._steps = max(self._steps, step)
             if self._test is not None:
+                before = self._test.n_steps
                 self._test.add(held_out.tolist())
+                if before == self.baseline < self._test.n_steps:
+                    self._warn_of_few(self._test)
             self._series.append(row)
             # those of the first steps and of the latest ones
             self._texts.append(texts)
@@ -421,6 +424,23 @@ class LiveWatch:
         for found in new:
             logger.warning("live watch, step {}: {}: {}", step, found.kind, found.text)
         return new
+
+    def _warn_of_few(self, test: FallTest) -> None:
+        """Say it where the scores are too few for a test to see a mean halved (5 % right at 6 scores
+        a step: four of five such falls went unseen).
+        """
+        (low, high), visible = test.bounds, test.visible(self.false_alarms)
+        if visible - low < RELATIVE * (test.early - low):
+            worst = low if self.held_out_higher else high
+            seen = visible if self.held_out_higher else low + high - visible
+            logger.warning(
+                "live watch: share is {:g}, and {} steps of the held-out reward tell {} from now "
+                "on{}; raise share or baseline, or give more completions a step.",
+                self.share,
+                self.baseline,
+                f"only a fall to {seen:.2g} or worse" if seen != worst else "no fall",
+                _together(test),
+            )
 
     @property
     def held_out_higher(self) -> bool:
@@ -500,13 +520,14 @@ class LiveWatch:
         text = (
             f"the held-out reward {name} became worse ({before:.3g} to {after:.3g}) while the "
             f"trained one {'rose' if rose else 'did not rise'} ({early:.3g} to {late:.3g}); by "
-            f"chance in at most {test.p_value:.2g} of runs, over all looks"
+            f"chance in at most {test.p_value:.2g} of runs, over all looks{_together(test)}"
         )
         figures = {
             "held_out": {"early": before, "late": after},
             "reward": {"early": number_or_none(early), "late": number_or_none(late)},
             "p_value": test.p_value,
             "false_alarms": self.false_alarms,
+            "correlation": number_or_none(test.correlation),
         }
         kinds: tuple[str, Severity] = ("apart", "warn") if rose else ("fell", "look")
         yield TrainingFinding(*kinds, ("reward", name), text, figures)
@@ -629,6 +650,16 @@ def live_watch_of(given: LiveWatch | Mapping[str, Any] | None) -> LiveWatch | No
             "LiveWatch(batch=…), the completions of a training step that this process scores."
         )
     return given
+
+
+def _together(test: FallTest) -> str:
+    """What is said of the scores of one step where they are correlated."""
+    if not test.correlated:
+        return ""
+    return (
+        f"; scores of one step are correlated ({test.correlation:.2f}), so that its mean is one "
+        f"observation"
+    )
 
 
 def _held_out(

@@ -19,6 +19,7 @@ import pytest
 
 from rm_gallery import ConfigError, Score, Unscored, reward_function
 from rm_gallery.core.stats.falling import FallTest
+from rm_gallery.core.utils.errors import logger
 from rm_gallery.integrations.trl import trl_reward
 from rm_gallery.integrations.trl_watch import TrlWatch
 from rm_gallery.integrations.verifiers import verifiers_reward
@@ -160,6 +161,37 @@ def test_scores_on_another_range_and_those_of_which_less_is_better() -> None:
         assert high.to_dict() == before
     with pytest.raises(ConfigError, match="bounds"):
         FallTest((1.0, 0.0))
+
+
+def said_by(watch: LiveWatch, rates: Sequence[float], n: int, icc: float = 0.0) -> list[str]:
+    """What a watch logs while so many of the completions of each step are right."""
+    lines: list[str] = []
+    rng, sink = np.random.default_rng(1), logger.add(lines.append, format="{message}")
+    try:
+        for step, rate in enumerate(rates):
+            odds = (1 - icc) / (icc or 1.0)
+            chance = rng.beta(rate * odds, (1 - rate) * odds) if icc else rate
+            texts = [f"{at} {'4' if rng.random() < chance else '5'}" for at in range(n)]
+            watch.step(step, texts, [0.3 + step / 1000] * n)
+    finally:
+        logger.remove(sink)
+    return lines
+
+
+def test_a_share_too_small_to_see_a_fall_is_told_once_the_baseline_is_over() -> None:
+    blind = quickly(LiveWatch(ends_right))
+    (line,) = [line for line in said_by(blind, [0.05] * 14, 64) if "share" in line]
+    assert "share is 0.1, and 10 steps" in line and "no fall" in line and "raise share" in line
+    seeing = quickly(LiveWatch(ends_right, share=1.0))
+    assert not [line for line in said_by(seeing, [0.5] * 14, 64) if "share is" in line]
+
+
+def test_a_correlation_within_steps_is_said_with_the_finding() -> None:
+    watch = quickly(LiveWatch(ends_right, share=1.0))
+    lines = said_by(watch, [0.6] * 20 + [0.2] * 60, 64, 0.1)
+    (found,) = [each for each in watch.findings if each.kind == "apart"]
+    assert "correlated (0." in found.text and 0.02 < found.figures["correlation"] < 0.3
+    assert any(found.text in line for line in lines)
 
 
 # -- what is missing -------------------------------------------------------------------------------
