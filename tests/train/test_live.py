@@ -19,7 +19,7 @@ import pytest
 
 from rm_gallery import ConfigError, Score, Unscored, reward_function
 from rm_gallery.core.stats.falling import FallTest
-from rm_gallery.core.utils.errors import logger
+from rm_gallery.core.utils.log import logger
 from rm_gallery.integrations.trl import trl_reward
 from rm_gallery.integrations.trl_watch import TrlWatch
 from rm_gallery.integrations.verifiers import verifiers_reward
