@@ -130,7 +130,7 @@ class Estimate:
     @cached_property
     def df(self) -> float:
         """Degrees of freedom of the variance: those of a sum of squares over clusters as heavy as
-        these (Satterthwaite, Bell and McCaffrey).
+        these (Satterthwaite, Bell and McCaffrey), or of as many equally heavy ones.
         """
         if self._binomial:
             return math.inf
@@ -142,7 +142,8 @@ class Estimate:
         pairs = (square * total) ** 2 + 2.0 * (second * total + first**2)
         pairs -= 4.0 * square * first * total + float(np.sum((d * (square - 2.0 * w)) ** 2))
         squares = float(np.sum((d * own) ** 2)) + max(pairs, 0.0)
-        return max(1.0, float(d @ own) ** 2 / squares - (self.parameters - 1.0))
+        bell = float(d @ own) ** 2 / squares + 1.0
+        return max(1.0, max(bell, self.effective_clusters) - self.parameters)
 
     @property
     def standard_error(self) -> float:
