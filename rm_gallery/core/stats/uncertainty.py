@@ -44,6 +44,10 @@ _GROUPS = 40
 """So many parts of the clusters are left out, one after the other, where a figure is no mean."""
 
 
+NO_INTERVAL = "no interval from one cluster"
+"""What people read in the place of an interval that is None."""
+
+
 class Interval(NamedTuple):
     """A closed range; as a confidence interval at the level it was asked for."""
 
