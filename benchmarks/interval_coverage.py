@@ -97,8 +97,7 @@ def settings(n: int, seed: int = 0) -> list[Setting]:
                 float(rng.uniform(*ends))
                 for ends in ((0.05, 0.95), (0.05, 0.95), (0.75, 0.98), (0.6, 0.95))
             ),
-            giant=bool(rng.random() < 0.25),
-        )
+        )._replace(giant=bool(rng.random() < 0.25))
         for _ in range(n)
     ]
 

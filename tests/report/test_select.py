@@ -172,7 +172,6 @@ def ordered(rows: list[dict[str, Any]]) -> JudgeSelection:
 
 @pytest.mark.long("many judgements")
 def test_silence_is_no_way_to_order_better(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rm_gallery.study.select._DRAWS", 300)
     for seed in range(20):
         found = ordered(graded(seed, 0.7))
         assert (

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -128,17 +129,23 @@ def _beyond_chance(
         return _moves(table, sizes, apart, masses, share, itself)
 
     value, moved, weights = moves(np.repeat([1.0, 0.0], [n, len(more)]))
-    seen = float(moved[:n] @ moved[:n])
-    masses = np.concatenate([np.ones(n), prior])
-    nearby, further, _ = moves(masses)
-    low, width = min(-1.0, value), 1.0 - min(-1.0, value)
-    # where the figure is as uncertain as it would be with these units, for where it lies
-    inside, near = (max((end - low) / width, 0.0) for end in (value, max(nearby, low)))
-    worth = near * (1.0 - near) / (float(masses @ further**2) * masses.sum() / n)
-    unseen = max(0.0, inside * (1.0 - inside) / worth - seen)
     pulls, shares = np.zeros((2, len(units)))
     pulls[counted], shares[counted] = moved[:n], weights[:n]
-    return Figure(value, pulls, shares, clusters, (low, 1.0), unseen=unseen)
+    low = min(-1.0, value)
+    figure = Figure(value, pulls, shares, clusters, (low, 1.0))
+    seen = float(pulls @ pulls)
+    if figure.n_clusters < 2:
+        return figure
+    # units of clusters that are alike are worth fewer, and so are those that might have been; where
+    # no unit moves anything (one rater says one thing throughout), clusters count once
+    alike = figure.variance / seen if seen > 0.0 else figure.n / figure.effective_clusters
+    masses = np.concatenate([np.ones(n), prior * alike])
+    nearby, further, _ = moves(masses)
+    inside, near = ((max(end, low) - low) / (1.0 - low) for end in (value, nearby))
+    known = alike * float(masses @ further**2) * masses.sum() / n
+    # the figure is as uncertain as it would be with these units, for where it lies
+    wider = known * inside * (1.0 - inside) / (near * (1.0 - near))
+    return replace(figure, unseen=max(0.0, wider - figure.variance))
 
 
 def _unseen_units(labels: Counter[Hashable], size: int) -> tuple[list[list[Hashable]], Floats]:
