@@ -87,19 +87,23 @@ def kappa_of(rate: float, sensitivity: float, specificity: float) -> float:
 def settings(n: int, seed: int = 0) -> list[Setting]:
     """`n` settings by lot."""
     rng = np.random.default_rng([seed, 17])
-    return [
-        Setting(
-            round(float(np.exp(rng.uniform(np.log(6), np.log(100))))),
-            float(np.exp(rng.uniform(np.log(2), np.log(20)))),
-            bool(rng.random() < 0.5),
-            float(rng.uniform(0, 0.7)),
-            *(
-                float(rng.uniform(*ends))
-                for ends in ((0.05, 0.95), (0.05, 0.95), (0.75, 0.98), (0.6, 0.95))
-            ),
-        )._replace(giant=bool(rng.random() < 0.25))
-        for _ in range(n)
-    ]
+    found = []
+    for _ in range(n):
+        clusters, size = (
+            float(np.exp(rng.uniform(*np.log(ends)))) for ends in ((6.0, 100.0), (2.0, 20.0))
+        )
+        uneven, icc = bool(rng.random() < 0.5), float(rng.uniform(0, 0.7))
+        rate, other, sensitivity, specificity = (
+            float(rng.uniform(*ends))
+            for ends in ((0.05, 0.95), (0.05, 0.95), (0.75, 0.98), (0.6, 0.95))
+        )
+        giant = bool(rng.random() < 0.25)
+        found.append(
+            Setting(
+                round(clusters), size, uneven, icc, rate, other, sensitivity, specificity, giant
+            )
+        )
+    return found
 
 
 def _outcomes(

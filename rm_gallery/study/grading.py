@@ -111,11 +111,15 @@ _MEASURES = (
 
 
 def _validation_text(figures: Mapping[str, Any]) -> str:
-    parts = [
-        f"{m.replace('_', ' ')} {figures[m]:.3g} ({range_text(figures.get(f'{m}_ci95'), NO_INTERVAL)})"
-        for m in _MEASURES
-        if m in figures
-    ]
+    parts, known = list[str](), 0
+    for m in (m for m in _MEASURES if m in figures):
+        ends = figures.get(f"{m}_ci95")
+        known += ends is not None
+        parts.append(
+            f"{m.replace('_', ' ')} {figures[m]:.3g}" + (f" ({range_text(ends)})" if ends else "")
+        )
+    if parts and not known:
+        parts.append(NO_INTERVAL)
     threshold = figures.get("threshold")
     at = "" if threshold is None else f"as verdicts at the threshold {threshold:g}: "
     return at + ", ".join([*parts, f"n={figures['n']}"])
