@@ -1,11 +1,12 @@
-"""How often 95 % intervals of shares, paired differences, kappa and corrected means hold the truth,
-over settings drawn by lot.
+"""How often 95 % intervals of shares, paired differences, agreement with the truth, rank correlations
+and corrected means hold the truth, over settings drawn by lot.
 
     python -m benchmarks.interval_coverage [--settings 60] [--trials 300] [--seed 0] [--all]
 
-Each setting draws 6 to 100 clusters of 2 to 20 rows on average, even or uneven, an intraclass
-correlation of 0 to 0.7, a rate of 0.05 to 0.95, and a judge with a sensitivity of 0.75 to 0.98 and
-a specificity of 0.6 to 0.95. A second table holds judges to a limit of kappa that is exactly
+Each setting draws 6 to 100 clusters of 2 to 20 rows on average, even or uneven, in one of four with a
+third of all rows in one cluster, an intraclass correlation of 0 to 0.7, a rate of 0.05 to 0.95, and
+a judge with a sensitivity of 0.75 to 0.98 and a specificity of 0.6 to 0.95, whose errors have the
+same correlation within clusters. A second table holds judges to a limit of kappa that is exactly
 theirs: `--use-ci` should let one in forty pass. Settings of which fewer than half of the trials
 have a kappa (both raters say one thing throughout) are left out for kappa.
 """
@@ -19,12 +20,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rm_gallery.core.stats.agreement import cohen_kappa_estimate
+from rm_gallery.core.stats.agreement import (
+    cohen_kappa_estimate,
+    kendall_tau_b_estimate,
+    spearman_estimate,
+)
 from rm_gallery.core.stats.clustered import clustered_mean
 from rm_gallery.core.stats.corrected import corrected_mean
 from rm_gallery.core.stats.significance import paired_mean
+from rm_gallery.core.stats.validation import precision_recall_f1
 
-FIGURES = ("share", "difference", "kappa", "corrected mean")
+FIGURES = (
+    *("share", "difference", "kappa", "precision", "recall", "f1", "spearman", "kendall"),
+    "corrected mean",
+)
 Floats = NDArray[np.float64]
 
 
@@ -41,11 +50,28 @@ class Setting(NamedTuple):
     other: float
     sensitivity: float
     specificity: float
+    giant: bool = False
+    """Whether one cluster has a third of all rows."""
 
     @property
-    def kappa(self) -> float:
-        """That of the judge with the truth."""
-        return kappa_of(self.rate, self.sensitivity, self.specificity)
+    def truths(self) -> dict[str, float]:
+        """What figures are in the population, by name."""
+        hits = self.rate * self.sensitivity
+        called = hits + (1.0 - self.rate) * (1.0 - self.specificity)
+        r = self.correlation
+        return {
+            "kappa": kappa_of(self.rate, self.sensitivity, self.specificity),
+            "precision": hits / called,
+            "recall": self.sensitivity,
+            "f1": 2.0 * hits / (called + self.rate),
+            "spearman": 6.0 / np.pi * float(np.arcsin(r / 2.0)),
+            "kendall": 2.0 / np.pi * float(np.arcsin(r)),
+        }
+
+    @property
+    def correlation(self) -> float:
+        """Of two normal scores, -0.9..0.9."""
+        return 2.0 * self.other - 1.0
 
 
 def kappa_of(rate: float, sensitivity: float, specificity: float) -> float:
@@ -61,19 +87,23 @@ def kappa_of(rate: float, sensitivity: float, specificity: float) -> float:
 def settings(n: int, seed: int = 0) -> list[Setting]:
     """`n` settings by lot."""
     rng = np.random.default_rng([seed, 17])
-    return [
-        Setting(
-            round(float(np.exp(rng.uniform(np.log(6), np.log(100))))),
-            float(np.exp(rng.uniform(np.log(2), np.log(20)))),
-            bool(rng.random() < 0.5),
-            float(rng.uniform(0, 0.7)),
-            *(
-                float(rng.uniform(*ends))
-                for ends in ((0.05, 0.95), (0.05, 0.95), (0.75, 0.98), (0.6, 0.95))
-            ),
+    found = []
+    for _ in range(n):
+        clusters, size = (
+            float(np.exp(rng.uniform(*np.log(ends)))) for ends in ((6.0, 100.0), (2.0, 20.0))
         )
-        for _ in range(n)
-    ]
+        uneven, icc = bool(rng.random() < 0.5), float(rng.uniform(0, 0.7))
+        rate, other, sensitivity, specificity = (
+            float(rng.uniform(*ends))
+            for ends in ((0.05, 0.95), (0.05, 0.95), (0.75, 0.98), (0.6, 0.95))
+        )
+        giant = bool(rng.random() < 0.25)
+        found.append(
+            Setting(
+                round(clusters), size, uneven, icc, rate, other, sensitivity, specificity, giant
+            )
+        )
+    return found
 
 
 def _outcomes(
@@ -84,22 +114,53 @@ def _outcomes(
     return np.asarray(rng.random(len(clusters)) < chance[clusters], dtype=np.float64)
 
 
-def trial(rng: np.random.Generator, of: Setting) -> Iterator[tuple[str, float, Any]]:
-    """Each figure of one draw, with its truth and its interval; None where there is none."""
+class Drawn(NamedTuple):
+    """One data set: what is true, what the judge says, two scores, and clusters."""
+
+    truth: Floats
+    judge: Floats
+    first: Floats
+    second: Floats
+    clusters: NDArray[np.int64]
+
+
+def drawn(rng: np.random.Generator, of: Setting) -> Drawn:
+    """A data set of a setting."""
     k = of.clusters
     sizes = 1 + rng.poisson(of.size - 1.0, k) if of.uneven else np.full(k, round(of.size))
+    if of.giant:
+        sizes[0] = max(1, sizes[1:].sum() // 2)
     clusters = np.repeat(np.arange(k), sizes)
     truth = _outcomes(rng, of.rate, of.icc, clusters, k)
+    right = [_outcomes(rng, p, of.icc, clusters, k) for p in (of.specificity, of.sensitivity)]
+    judge = np.where(np.where(truth == 1.0, right[1], right[0]) == 1.0, truth, 1.0 - truth)
+    x, e = (
+        np.sqrt(of.icc) * rng.standard_normal(k)[clusters]
+        + np.sqrt(1.0 - of.icc) * rng.standard_normal(len(clusters))
+        for _ in range(2)
+    )
+    r = of.correlation
+    return Drawn(truth, judge, x, r * x + np.sqrt(1.0 - r * r) * e, clusters)
+
+
+def trial(rng: np.random.Generator, of: Setting) -> Iterator[tuple[str, float, Any]]:
+    """Each figure of one draw, with its truth and its interval; None where there is none."""
+    truth, judge, first, second, clusters = drawn(rng, of)
+    k = of.clusters
     share = clustered_mean(truth, clusters)
     yield "share", of.rate, None if share is None else share.interval()
     difference = paired_mean(
         truth.tolist(), _outcomes(rng, of.other, of.icc, clusters, k).tolist(), clusters=clusters
     )
     yield "difference", of.rate - of.other, None if difference is None else difference.interval()
-    right = rng.random(len(truth)) < np.where(truth == 1.0, of.sensitivity, of.specificity)
-    judge = np.where(right, truth, 1.0 - truth)
-    kappa = cohen_kappa_estimate(judge.tolist(), truth.tolist(), clusters=clusters, n_draws=400)
-    yield "kappa", of.kappa, None if kappa is None else kappa.interval()
+    found = {
+        "kappa": cohen_kappa_estimate(judge.tolist(), truth.tolist(), clusters=clusters),
+        "spearman": spearman_estimate(first, second, clusters=clusters),
+        "kendall": kendall_tau_b_estimate(first, second, clusters=clusters),
+        **precision_recall_f1(judge, truth, clusters),
+    }
+    for name, figure in found.items():
+        yield name, of.truths[name], None if figure is None else figure.interval()
     labels = (
         np.where(clusters % 3 == 0, truth, np.nan)
         if k >= 18
@@ -161,9 +222,9 @@ def passes(
         judge = np.where(
             rng.random(rows) < np.where(truth == 1.0, sensitivity, specificity), truth, 1.0 - truth
         )
-        kappa = cohen_kappa_estimate(judge.tolist(), truth.tolist(), n_draws=400)
-        if kappa is not None:
-            found.append(kappa.interval().low >= true)
+        kappa = cohen_kappa_estimate(judge.tolist(), truth.tolist())
+        if kappa is not None and (ends := kappa.interval()) is not None:
+            found.append(ends.low >= true)
     return float(np.mean(found))
 
 

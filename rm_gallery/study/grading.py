@@ -30,6 +30,7 @@ from rm_gallery.core.stats.agreement import spearman_estimate
 from rm_gallery.core.stats.consistency import variance_parts
 from rm_gallery.core.stats.constant import Constancy
 from rm_gallery.core.stats.denominator import NEVER_BEGUN, MissingnessTest, labelled_traits
+from rm_gallery.core.stats.uncertainty import NO_INTERVAL
 from rm_gallery.core.stats.validation import validate
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import seeded_positions
@@ -81,7 +82,11 @@ class GradeReport(ScoreReport):
             for name, figures in self.extra["validation"].items()
         ]
         for name, figures in self.extra["agreement"].items():
-            lines.append(_AGREEMENT.format(name=name, ends=range_text(figures["ci95"]), **figures))
+            lines.append(
+                _AGREEMENT.format(
+                    name=name, ends=range_text(figures["ci95"], NO_INTERVAL), **figures
+                )
+            )
         for name, figures in self.extra["consistency"].items():
             lines.append(_REPEATS.format(name=name, scatter=number_text(figures["sd"]), **figures))
         return [*lines, *Report.about(replace(self, extra={}))]
@@ -106,11 +111,15 @@ _MEASURES = (
 
 
 def _validation_text(figures: Mapping[str, Any]) -> str:
-    parts = [
-        f"{m.replace('_', ' ')} {figures[m]:.3g} ({range_text(figures.get(f'{m}_ci95'))})"
-        for m in _MEASURES
-        if m in figures
-    ]
+    parts, known = list[str](), 0
+    for m in (m for m in _MEASURES if m in figures):
+        ends = figures.get(f"{m}_ci95")
+        known += ends is not None
+        parts.append(
+            f"{m.replace('_', ' ')} {figures[m]:.3g}" + (f" ({range_text(ends)})" if ends else "")
+        )
+    if parts and not known:
+        parts.append(NO_INTERVAL)
     threshold = figures.get("threshold")
     at = "" if threshold is None else f"as verdicts at the threshold {threshold:g}: "
     return at + ", ".join([*parts, f"n={figures['n']}"])
@@ -251,7 +260,7 @@ def grade(
             fail), for every grader or as {grader or aggregator: column}.
         cluster: column that says which rows belong together; by default those that ask the same.
         limit: grade a seeded sample of this many rows, in the order of the data.
-        seed: of that sample and of the bootstrap.
+        seed: of that sample.
         shard: as in `evaluate`.
         options: how the run goes. With `run_dir` the same call continues an unfinished run, and the
             folder keeps `samples.jsonl` and `report.json`, of which `rm-gallery report` makes a
@@ -329,7 +338,7 @@ def grade(
     report = GradeReport(
         **{
             **vars(parts[main]),
-            "extra": _extra(by_grader, wanted, clusters, seed, main),
+            "extra": _extra(by_grader, wanted, clusters, main),
         },
         by_subset=parts,
         benchmark=Path(data).stem if in_file else "rows",
@@ -451,7 +460,6 @@ def _extra(
     by_grader: Mapping[str, _Column],
     wanted: Mapping[str, str],
     clusters: Integers,
-    seed: int,
     main: str,
 ) -> dict[str, Any]:
     again = {name: column.consistency() for name, column in by_grader.items()}
@@ -459,7 +467,7 @@ def _extra(
         "distributions": {name: column.distribution() for name, column in by_grader.items()},
         "agreement": {},
         "validation": {
-            name: {"label": label, **_validated(by_grader[name], clusters, seed)}
+            name: {"label": label, **_validated(by_grader[name], clusters)}
             for name, label in wanted.items()
         },
         "consistency": {name: figures for name, figures in again.items() if figures is not None},
@@ -468,11 +476,10 @@ def _extra(
         scores = a.turn * a.scores, b.turn * b.scores
         order = spearman_estimate(*scores, clusters=clusters)
         if order is not None:
-            n = int((~np.isnan(scores[0]) & ~np.isnan(scores[1])).sum())
             extra["agreement"][f"{one} and {other}"] = {
                 "spearman": order.estimate,
                 "ci95": order.interval(),
-                "n": n,
+                "n": order.n,
             }
     whole = by_grader[main]
     if any(label is not None for label in whole.labels):
@@ -481,7 +488,7 @@ def _extra(
     return extra
 
 
-def _validated(column: _Column, clusters: Integers, seed: int) -> dict[str, Any]:
+def _validated(column: _Column, clusters: Integers) -> dict[str, Any]:
     """Verdicts by the grader's threshold, else by the middle of its range where labels are only 0
     and 1.
 
@@ -502,7 +509,6 @@ def _validated(column: _Column, clusters: Integers, seed: int) -> dict[str, Any]
         higher_is_better=column.turn > 0,
         same_scale=on_scale and (not verdicts or (low, high) == (0.0, 1.0)),
         clusters=clusters,
-        seed=seed,
     ).to_dict()
 
 

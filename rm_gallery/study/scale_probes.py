@@ -13,9 +13,9 @@ from typing import Any
 from rm_gallery.core.data.schema import DataOutput
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.stats import Floats, np
-from rm_gallery.core.stats.agreement import spearman, spearman_difference, spearman_estimate
-from rm_gallery.core.stats.clustered import draws_interval, from_draws
-from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.core.stats.agreement import spearman_estimate
+from rm_gallery.core.stats.clustered import from_draws
+from rm_gallery.core.stats.uncertainty import difference
 from rm_gallery.study.attacks import NO_ANSWERS, text_of
 from rm_gallery.study.pairwise_comparisons import Finding
 from rm_gallery.study.probes import AnswerPairs, Probe
@@ -124,26 +124,20 @@ class LengthCorrelation(Probe):
             return [self._figure(name, n=n, verdict="not enough") for name in ("rank", "excess")]
         scores, lengths, labels = np.array(blocks, dtype=np.float64).reshape(-1, 3).T
         names = np.repeat(np.arange(len(blocks)), 2)
-        drawn = spearman_difference(scores, labels, lengths, names, self.pairs.seed, RESAMPLES)
-        r, of_labels = spearman(scores, lengths), spearman(labels, lengths)
-        if drawn is None or r is None:
+        rank, of_labels = (
+            spearman_estimate(side, lengths, clusters=names) for side in (scores, labels)
+        )
+        if rank is None or of_labels is None:
             why = "all scores, or all lengths, are equal"
             return [self._figure("rank", verdict="does not apply", why=why)]
-        value, excess = drawn
+        excess = difference(rank, of_labels)
         shared: dict[str, Any] = {"n": len(scores), "clusters": len(blocks)}
-        rank = spearman_estimate(scores, lengths, clusters=names)
-        low, high = draws_interval(excess) or (value, value)
-        # draws that are all alike say nothing: then it is as uncertain as a correlation of so many
-        # prompts can be
-        ci95 = (
-            Interval(low, high)
-            if high - low > 1e-9
-            else from_draws(value, excess, len(blocks), bounds=(-1, 1)).interval()
-        )
-        of_rank = None if rank is None else rank.interval()
+        own = {"labels": of_labels.estimate}
         return [
-            self._figure("rank", value=r, ci95=of_rank, **shared),
-            self._figure("excess", value=value, ci95=ci95, extra={"labels": of_labels}, **shared),
+            self._figure("rank", value=rank.estimate, ci95=rank.interval(), **shared),
+            self._figure(
+                "excess", value=excess.estimate, ci95=excess.interval(), extra=own, **shared
+            ),
         ]
 
     def _block(self, number: int) -> list[tuple[float, float, float]]:

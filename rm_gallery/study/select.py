@@ -19,13 +19,12 @@ from rm_gallery.core.stats.agreement import (
     cohen_kappa,
     cohen_kappa_estimate,
     spearman,
-    spearman_difference,
     spearman_estimate,
     spearman_filled,
 )
-from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean, draws_interval
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.significance import PairedDifference, holm, paired_difference
+from rm_gallery.core.stats.uncertainty import NO_INTERVAL, Estimate, clustered_mean, difference
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.figures import Record, plain
 from rm_gallery.gallery.benchmarks.judgements import NOT_ASKED
@@ -42,7 +41,6 @@ from rm_gallery.study.grading import (
 from rm_gallery.study.runs import RowChange, without_empty
 
 MEASURES = ("accuracy", "kappa", "spearman")
-_DRAWS = 2000
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,9 @@ class JudgeFigure(Record):
             )
         figure, value = self.figures[measure], self.worst[measure]
         at = " at worst" if value < figure else ""
-        if surely and measure in self.ci95:
+        if surely and measure not in self.ci95:
+            return f"the {measure} of {self.name} has {NO_INTERVAL}, so that it may lie below {least:g}"
+        if surely:
             value -= figure - self.ci95[measure].low
         end = "the lower end of the 95 % interval of " if surely else ""
         what = f"{end}the {measure} of {self.name} is {value:.3g}{at}, below {least:g}"
@@ -339,9 +339,8 @@ def _with_interval(judge: JudgeFigure, measure: str) -> str:
     if measure not in judge.figures:
         return "-"
     ci = judge.ci95.get(measure)
-    return f"{judge.figures[measure]:.3f}" + (
-        "" if ci is None else f" [{ci.low:.3f}, {ci.high:.3f}]"
-    )
+    ends = NO_INTERVAL if ci is None else f"{ci.low:.3f}, {ci.high:.3f}"
+    return f"{judge.figures[measure]:.3f} [{ends}]"
 
 
 def judge_select(runner: GradingRunner, data: Any, labels: str, **arguments: Any) -> JudgeSelection:
@@ -376,7 +375,7 @@ def judge_select(runner: GradingRunner, data: Any, labels: str, **arguments: Any
     selected: list[JudgeSelection] = []
 
     def conclude(report: GradeReport) -> tuple[dict[str, Any], RowChange]:
-        found = _selected(runner, graded, labels, report, int(arguments.get("seed") or 0))
+        found = _selected(runner, graded, labels, report)
         selected.append(found)
         return found.figures_kept(), found.row_change(graded)
 
@@ -385,7 +384,7 @@ def judge_select(runner: GradingRunner, data: Any, labels: str, **arguments: Any
 
 
 def _selected(
-    runner: GradingRunner, graded: Sequence[GradedRow], labels: str, report: GradeReport, seed: int
+    runner: GradingRunner, graded: Sequence[GradedRow], labels: str, report: GradeReport
 ) -> JudgeSelection:
     names = list(runner.grader_configs)
     first = names[0]
@@ -401,7 +400,7 @@ def _selected(
         name: _Judge.of(name, config.grader, labelled, verdicts)
         for name, config in runner.grader_configs.items()
     }
-    judges = tuple(column.figure(wanted, clusters, seed) for column in columns.values())
+    judges = tuple(column.figure(wanted, clusters) for column in columns.values())
     kept: Bools = ~np.any([np.isnan(column.scores) for column in columns.values()], axis=0)
     own = [cluster for cluster, keep in zip(clusters, kept, strict=True) if keep]
     outcomes = {name: column.outcomes(wanted)[kept] for name, column in columns.items()}
@@ -411,19 +410,19 @@ def _selected(
         if value is not None:
             shared[name] = float(value)
 
-    difference = partial(_difference, verdicts, seed)
+    compared = partial(_compared, verdicts)
     worst, best = (
         {name: column.filled(wanted, best=end) for name, column in columns.items()}
         for end in (False, True)
     )
     differences, limits, tested = {}, {}, {}
     for a, b in combinations(names, 2):
-        differences[a, b] = difference(outcomes[b], outcomes[a], wanted[kept], own)
+        differences[a, b] = compared(outcomes[b], outcomes[a], wanted[kept], own)
         if kept.all():
             at_worst = at_best = differences[a, b]
         else:  # a judge may be silent where it would be wrong
-            at_worst = difference(worst[b], best[a], wanted, clusters)
-            at_best = difference(best[b], worst[a], wanted, clusters)
+            at_worst = compared(worst[b], best[a], wanted, clusters)
+            at_best = compared(best[b], worst[a], wanted, clusters)
         low, high = at_worst.difference, at_best.difference
         p_low, p_high = at_worst.p_value, at_best.p_value
         if low is None or high is None or p_low is None or p_high is None:
@@ -498,11 +497,11 @@ class _Judge:
             return spearman_filled(self.scores, wanted, best=best)
         return np.nan_to_num(self.outcomes(wanted), nan=float(best))
 
-    def figure(self, wanted: Floats, clusters: Sequence[str], seed: int) -> JudgeFigure:
+    def figure(self, wanted: Floats, clusters: Sequence[str]) -> JudgeFigure:
         """How it agrees with the labels, on what it judged and with what it did not at worst."""
         known: Bools = ~np.isnan(self.scores)
         own = [cluster for cluster, keep in zip(clusters, known, strict=True) if keep]
-        measured: dict[str, tuple[ClusteredMean | None, float | None]] = {}
+        measured: dict[str, tuple[Estimate | None, float | None]] = {}
         if self.threshold is not None:
             right, passed, should = (
                 self.outcomes(wanted),
@@ -514,7 +513,7 @@ class _Judge:
                 float(np.nan_to_num(right).mean()),
             )
             kappa = cohen_kappa_estimate(
-                passed[known].tolist(), should[known].tolist(), clusters=own, seed=seed
+                passed[known].tolist(), should[known].tolist(), clusters=own
             )
             # kappa is a ratio of linear functions of the verdicts, so it is lowest where all that
             # are missing of a label are alike
@@ -545,7 +544,7 @@ class _Judge:
             dict(self.missing),
             dict(self.lost),
             figures,
-            {measure: one.interval() for measure, one in defined.items()},
+            {measure: ends for measure, one in defined.items() if (ends := one.interval())},
             {**figures, **at_worst} if n == len(known) else at_worst,
             self.shown,
             self.tokens,
@@ -553,25 +552,16 @@ class _Judge:
         )
 
 
-def _difference(
-    verdicts: bool,
-    seed: int,
-    first: Floats,
-    second: Floats,
-    wanted: Floats,
-    clusters: Sequence[str],
+def _compared(
+    verdicts: bool, first: Floats, second: Floats, wanted: Floats, clusters: Sequence[str]
 ) -> PairedDifference:
-    """First's accuracy minus second's; without verdicts that of their correlations with the labels,
-    with a percentile interval over clusters drawn anew.
-    """
+    """First's accuracy minus second's; without verdicts that of their correlations with the labels."""
     if verdicts:
         return paired_difference(first.tolist(), second.tolist(), clusters=clusters)
-    n_draws = _DRAWS if len(wanted) <= 2_000 else _DRAWS // 4
-    drawn = spearman_difference(first, second, wanted, clusters, seed, n_draws)
-    if drawn is None:
+    one, other = (spearman_estimate(side, wanted, clusters=clusters) for side in (first, second))
+    if one is None or other is None:
         return PairedDifference(None, None, None, None, len(wanted), 0, 0)
-    difference, draws = drawn
-    tail = min(int((draws <= 0).sum()), int((draws >= 0).sum()))
-    p = min(1.0, 2 * (tail + 1) / (len(draws) + 1))
-    n_clusters = len(set(clusters))
-    return PairedDifference(difference, draws_interval(draws), p, None, len(wanted), n_clusters, 0)
+    gap = difference(one, other)
+    return PairedDifference(
+        gap.estimate, gap.interval(), gap.p_value(0.0), None, gap.n, gap.n_clusters, 0
+    )

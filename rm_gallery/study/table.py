@@ -24,6 +24,7 @@ from rm_gallery.core.stats import Array, Floats, Integers, np
 from rm_gallery.core.stats.agreement import kendall_tau_b_estimate, spearman_estimate
 from rm_gallery.core.stats.denominator import Trait, lengths, worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.core.stats.uncertainty import NO_INTERVAL
 from rm_gallery.core.utils.errors import Cause, ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
@@ -330,7 +331,7 @@ class ScoreReport(Report):
             lines.append("scores: " + ", ".join(shown))
         if agreement := extra.get("agreement"):
             orders = "".join(
-                f"{name} {agreement[name]:.2f} ({range_text(agreement[f'{name}_ci95'])}), "
+                f"{name} {agreement[name]:.2f} ({range_text(agreement[f'{name}_ci95'], NO_INTERVAL)}), "
                 for name in ("spearman", "kendall")
                 if agreement.get(name) is not None
             )
@@ -350,9 +351,9 @@ def number_text(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def range_text(bounds: Any) -> str:
-    """An interval of scores for people."""
-    return "-" if bounds is None else f"{number_text(bounds[0])} – {number_text(bounds[1])}"
+def range_text(bounds: Any, unknown: str = "-") -> str:
+    """An interval of scores for people; `unknown` where there is none."""
+    return unknown if bounds is None else f"{number_text(bounds[0])} – {number_text(bounds[1])}"
 
 
 class _ScoreCounter:
@@ -404,15 +405,13 @@ class _ScoreCounter:
         extra: dict[str, Any] = {"spread": spread_of(values[~np.isnan(values)])}
         if of.labels is not None:
             labels = np.array(of.labels, dtype=float)
-            both = ~np.isnan(values) & ~np.isnan(labels)
+            both = ~(np.isnan(values) | np.isnan(labels))
             extra["agreement"] = {"n": int(both.sum())}
             for name, estimate in (
                 ("spearman", spearman_estimate),
                 ("kendall", kendall_tau_b_estimate),
             ):
-                order = estimate(
-                    values[both].tolist(), labels[both].tolist(), clusters=clusters[both]
-                )
+                order = estimate(values, labels, clusters=clusters)
                 extra["agreement"][name] = None if order is None else order.estimate
                 extra["agreement"][f"{name}_ci95"] = None if order is None else order.interval()
             extra["corrected"] = rows.corrected(values, None, of.bounds)

@@ -17,7 +17,7 @@ from rm_gallery.core.stats.bradley_terry import bradley_terry, length_controlled
 from rm_gallery.core.stats.corrected import corrected_mean, label_scale
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.significance import holm, sign_test
-from rm_gallery.core.stats.uncertainty import clustered_mean
+from rm_gallery.core.stats.uncertainty import NO_INTERVAL, clustered_mean
 from rm_gallery.gallery.benchmarks.figures import Report, hundredths, interval
 from rm_gallery.gallery.benchmarks.judgements import Judged
 from rm_gallery.gallery.benchmarks.lead import contradicted
@@ -389,9 +389,9 @@ def _in_words(extra: Mapping[str, Any]) -> list[str]:
     if figures := extra.get("agreement"):
         kappa, share = "", ""
         if figures.get("kappa") is not None:
-            kappa = f", kappa {figures['kappa']:.2f} "
-            if bounds := figures["kappa_ci95"]:
-                kappa += f"({bounds[0]:.2f} – {bounds[1]:.2f})"
+            bounds = figures["kappa_ci95"]
+            limits = f"{bounds[0]:.2f} – {bounds[1]:.2f}" if bounds else NO_INTERVAL
+            kappa = f", kappa {figures['kappa']:.2f} ({limits})"
         if figures["n"]:
             share = f"{_percent(figures, 'agreement')}{kappa}, "
         lines.append(f"agreement with people: {share}n={figures['n']}")

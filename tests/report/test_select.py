@@ -19,7 +19,7 @@ from sklearn.metrics import accuracy_score, cohen_kappa_score
 from rm_gallery import BaseGrader, ConfigError, GraderRank, GradingRunner, Unscored
 from rm_gallery.core.graders.base import GraderMode
 from rm_gallery.core.stats.agreement import spearman_filled
-from rm_gallery.study.select import JudgeSelection, judge_select
+from rm_gallery.study.select import JudgeFigure, JudgeSelection, judge_select
 from tests.support.command import command
 
 
@@ -172,7 +172,6 @@ def ordered(rows: list[dict[str, Any]]) -> JudgeSelection:
 
 @pytest.mark.long("many judgements")
 def test_silence_is_no_way_to_order_better(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rm_gallery.study.select._DRAWS", 300)
     for seed in range(20):
         found = ordered(graded(seed, 0.7))
         assert (
@@ -336,3 +335,10 @@ def test_of_labels_that_are_numbers_a_judge_with_one_score_is_constant() -> None
         and "a gives every answer the same verdict." in found.verdict
     )
     assert found.verdict.startswith("a cannot be recommended")
+
+
+def test_one_cluster_passes_no_limit_that_an_interval_is_held_to() -> None:
+    """Its figure alone would: the gate read a missing interval as one that reaches the limit."""
+    judge = JudgeFigure("j", 9, 9, {}, {"kappa": 0.9}, {}, {"kappa": 0.9}, 0.5, 0, False)
+    assert judge.missed("kappa", 0.6, surely=False) == ""
+    assert "no interval from one cluster" in judge.missed("kappa", 0.6, surely=True)

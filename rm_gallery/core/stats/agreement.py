@@ -1,30 +1,29 @@
 """Agreement of raters on the same units: chance-corrected (kappa, alpha) and by rank correlation.
 
-Functions ending in `_estimate` have an `.interval()` over units or clusters of units, which stays
-within what is possible and is never of width 0. Chance-corrected measures allow for unseen
-disagreement and for rare labels: perfect agreement on five positives of 100 says less than on
-fifty.
+Functions ending in `_estimate` give a `Estimate` of which a row is a unit, so that two of the same
+units subtract. A unit weighs by its share of the disagreement that chance would bring: perfect
+agreement on five positives of 100 says less than on fifty. Few units show too little of how a rare
+label is judged; what a unit of each kind would add is in `unseen`.
 
-Ours: scikit-learn, statsmodels and `krippendorff` (Python 3.11 on) give the figures alone; the
-intervals need each figure as a function of sums over units. Correlations are scipy's.
+Ours: scikit-learn, statsmodels, scipy and `krippendorff` (Python 3.11 on) give the figures alone,
+without how far each unit moves them.
+
+Source: the influence of a unit, F. Hampel, "The influence curve and its role in robust estimation",
+1974; of ranks, C. Croux and C. Dehon, 2010.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from rm_gallery.core.stats import Bools, Floats, Names, Numbers, np
-from rm_gallery.core.stats.clustered import (
-    ClusteredMean,
-    cluster_numbers,
-    drawn_figure,
-    first_seen,
-    from_variance,
-    names_where,
-)
+from rm_gallery.core.stats import Bools, Floats, Integers, Names, Numbers, np
+from rm_gallery.core.stats.columns import cluster_numbers
+from rm_gallery.core.stats.uncertainty import Estimate
 from rm_gallery.core.utils.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,6 +34,9 @@ L = TypeVar("L", bound=Hashable)
 Weights = Literal["linear", "quadratic"] | None
 Metric = Literal["nominal", "ordinal", "interval"]
 Ratings = Sequence[Sequence[Hashable | None]] | Sequence[Mapping[Hashable, Hashable]]
+_MOST_LABELS = 30
+"""So many of the most frequent labels may meet in a unit that was not seen."""
+_EQUAL = 1e-12
 
 
 def _missing(value: object) -> bool:
@@ -90,6 +92,104 @@ def _indexed(used: Iterable[L], categories: Iterable[L] | None) -> dict[L, int]:
     return index
 
 
+# -- beyond chance ---------------------------------------------------------------------------------
+
+Units = Sequence[Sequence[Any]]
+"""The ratings of each unit, none where it does not count."""
+Columns = Callable[[Units], Floats]
+
+
+def _beyond_chance(
+    units: Units,
+    columns: Columns,
+    apart: Floats | None,
+    clusters: Integers,
+    share: float = 1.0,
+    itself: float = 0.0,
+) -> Estimate | None:
+    """1 less observed over expected disagreement; None with fewer than two ratings or labels.
+
+    Args:
+        units: ratings of all units.
+        columns: what units add to the sums that disagreement follows from, shape (units, columns);
+            `apart` is the disagreement of two columns, or None where columns are labels in order.
+        clusters: number of each unit's cluster.
+        share: of all ratings, the share that a rating meets by chance; less `itself`.
+    """
+    counted = np.array([len(unit) > 1 for unit in units], dtype=bool)
+    known = [unit for unit in units if len(unit) > 1]
+    labels = Counter(label for unit in known for label in unit)
+    if len(labels) < 2:
+        return None
+    more, prior = _unseen_units(labels, max(2, round(labels.total() / len(known))))
+    rated, n = [*known, *more], len(known)
+    table, sizes = columns(rated), np.array([len(unit) for unit in rated], dtype=np.float64)
+
+    def moves(masses: Floats) -> tuple[float, Floats, Floats]:
+        return _moves(table, sizes, apart, masses, share, itself)
+
+    value, moved, weights = moves(np.repeat([1.0, 0.0], [n, len(more)]))
+    pulls, shares = np.zeros((2, len(units)))
+    pulls[counted], shares[counted] = moved[:n], weights[:n]
+    low = min(-1.0, value)
+    figure = Estimate(value, pulls, shares, clusters, (low, 1.0))
+    seen = float(pulls @ pulls)
+    if figure.n_clusters < 2:
+        return figure
+    # units of clusters that are alike are worth fewer, and so are those that might have been; where
+    # no unit moves anything (one rater says one thing throughout), clusters count once
+    alike = figure.variance / seen if seen > 0.0 else figure.n / figure.effective_clusters
+    masses = np.concatenate([np.ones(n), prior * alike])
+    nearby, further, _ = moves(masses)
+    inside, near = ((max(end, low) - low) / (1.0 - low) for end in (value, nearby))
+    known = alike * float(masses @ further**2) * masses.sum() / n
+    # the figure is as uncertain as it would be with these units, for where it lies
+    wider = known * inside * (1.0 - inside) / (near * (1.0 - near))
+    return replace(figure, unseen=max(0.0, wider - figure.variance))
+
+
+def _unseen_units(labels: Counter[Hashable], size: int) -> tuple[list[list[Hashable]], Floats]:
+    """Units that might have been, and how often: unanimous ones, and ones with a single dissenter.
+
+    Each kind counts one in all; pairs of labels meet in the second as often as by chance. For two
+    raters and two labels that is half a unit in each cell.
+    """
+    common = labels.most_common(_MOST_LABELS)
+    units = [[first] * (size - 1) + [second] for first, _ in common for second, _ in common]
+    same = np.eye(len(common))
+    counts = np.array([float(n) for _, n in common])
+    meeting = np.outer(counts, counts) * (1.0 - same)
+    return units, (same / same.sum() + meeting / meeting.sum()).ravel()
+
+
+def _moves(
+    table: Floats, sizes: Floats, apart: Floats | None, masses: Floats, share: float, itself: float
+) -> tuple[float, Floats, Floats]:
+    """The figure, by how much it moves with each unit, and each unit's share of what disagrees by
+    chance.
+    """
+    totals = masses @ table
+    # ordered labels are as far apart as there are ratings between them, half of those at either end
+    middle = np.cumsum(totals) - totals / 2.0
+    form = np.subtract.outer(middle, middle) ** 2 if apart is None else apart
+    observed = np.einsum("uk,uk->u", table @ form, table) / (sizes - 1.0)
+    reach = table @ (form @ totals)
+    meets = share * float(masses @ sizes) - itself
+    seen, by_chance = float(masses @ observed), float(masses @ reach)
+    short = seen * meets / by_chance
+    if short < _EQUAL:  # rounding
+        return 1.0, np.zeros(len(table)), reach * masses / by_chance
+    moved = (2.0 * short * reach - meets * observed - share * seen * sizes) / by_chance
+    if apart is None:
+        # a unit also moves the middles of the labels above its own
+        together = (table * (masses / (sizes - 1.0))[:, None]).T @ table
+        slope = short * totals * (totals.sum() * middle - totals @ middle)
+        slope -= meets * (together.sum(axis=1) * middle - together @ middle)
+        slope *= 4.0 / by_chance
+        moved += table @ (slope.sum() - np.cumsum(slope) + slope / 2.0)
+    return 1.0 - short, moved - masses @ moved / masses.sum(), reach * masses / by_chance
+
+
 # -- kappa -----------------------------------------------------------------------------------------
 
 
@@ -125,7 +225,7 @@ def cohen_kappa(
     >>> cohen_kappa(["a", "a", "b", "b"], ["a", "a", "b", "a"])
     0.5
     """
-    kappa = cohen_kappa_estimate(first, second, weights=weights, categories=categories, n_draws=1)
+    kappa = cohen_kappa_estimate(first, second, weights=weights, categories=categories)
     return None if kappa is None else kappa.estimate
 
 
@@ -136,40 +236,23 @@ def cohen_kappa_estimate(
     weights: Weights = None,
     categories: Sequence[L] | None = None,
     clusters: Names | None = None,
-    seed: int = 0,
-    n_draws: int = 2000,
-) -> ClusteredMean | None:
+) -> Estimate | None:
     """Cohen's kappa with its uncertainty; `clusters` names each unit's, else as `cohen_kappa`."""
-    units = complete_units(first, second, clusters)
-    used = {label for a, b, _ in units for label in (a, b)}
-    index = _indexed(used, categories)
-    if len(used) < 2:
-        return None
-    k = len(index)
-    steps = np.abs(np.subtract.outer(np.arange(k), np.arange(k))).astype(np.float64)
-    wrong = {None: (steps > 0).astype(np.float64), "linear": steps, "quadratic": steps**2}[
-        weights
-    ].ravel()
+    _check_lengths(first, second, clusters)
+    pairs = [
+        [] if _missing(a) or _missing(b) else [a, b] for a, b in zip(first, second, strict=True)
+    ]
+    index = _indexed({label for pair in pairs for label in pair}, categories)
+    steps = np.abs(np.subtract.outer(np.arange(len(index)), np.arange(len(index)))) * 1.0
+    wrong = {None: (steps > 0.0) * 1.0, "linear": steps, "quadratic": steps**2}[weights]
 
-    def kappa(sums: Floats) -> Any:
-        tables = sums.reshape(-1, k, k)
-        expected = (
-            tables.sum(axis=2)[:, :, None]
-            * tables.sum(axis=1)[:, None, :]
-            / sums.sum(axis=1)[:, None, None]
-        )
-        return 1.0 - (sums @ wrong) / (expected.reshape(-1, k * k) @ wrong)
+    def columns(units: Units) -> Floats:
+        sides = np.array([[index[label] for label in unit] for unit in units]).T
+        return np.concatenate([np.eye(len(index))[side] for side in sides], axis=1)
 
-    cells = [index[a] * k + index[b] for a, b, _ in units]
-
-    table = np.bincount(cells, minlength=k * k).reshape(k, k) / max(len(units), 1)
-    prior = np.outer(table.sum(axis=1), table.sum(axis=0))
-    prior = prior + prior.T
-    np.fill_diagonal(prior, 0.0)
-    diagonal = (table.sum(axis=0) + table.sum(axis=1)) > 0.0
-    masses = prior / prior.sum() + np.diag(diagonal / diagonal.sum())
-    kinds = np.eye(k * k)[[*cells, *range(k * k)]]
-    return _from_sums(kinds, kappa, masses.ravel(), units, clusters, seed, n_draws)
+    apart = np.kron(np.array([[0.0, 1.0], [1.0, 0.0]]), wrong)
+    # a rating meets those of the other rater by chance, half of all
+    return _beyond_chance(pairs, columns, apart, cluster_numbers(clusters, len(pairs)), share=0.5)
 
 
 def fleiss_kappa(ratings: Ratings) -> float | None:
@@ -190,29 +273,24 @@ def fleiss_kappa(ratings: Ratings) -> float | None:
 
     Source: J. Fleiss, 1971.
     """
-    kappa = fleiss_kappa_estimate(ratings, n_draws=1)
+    kappa = fleiss_kappa_estimate(ratings)
     return None if kappa is None else kappa.estimate
 
 
 def fleiss_kappa_estimate(
-    ratings: Ratings, *, clusters: UnitNames | None = None, seed: int = 0, n_draws: int = 2000
-) -> ClusteredMean | None:
+    ratings: Ratings, *, clusters: UnitNames | None = None
+) -> Estimate | None:
     """Fleiss' kappa with its uncertainty; `clusters` names each unit's, else as `fleiss_kappa`."""
-    units = _by_unit(ratings, clusters)
-    sizes = {len(unit) for unit, _ in units}
+    units, codes = _by_unit(ratings, clusters)
+    sizes = {len(unit) for unit in units if unit}
     if len(sizes) > 1:
         raise ConfigError(
             f"Fleiss' kappa needs the same number of ratings of every unit, found {min(sizes)} to "
             f"{max(sizes)}; "
             "krippendorff_alpha allows gaps"
         )
-    counts = _counts(units)
-    if not sizes or min(sizes) < 2 or counts.shape[1] < 2:
-        return None
-    more, masses = _unseen_counts(counts)
-    # chance by all label pairs, a rating with itself included: alpha's leaves those out
-    columns, kappa = _label_columns(np.concatenate([counts, more]), itself=0.0, turn=-1.0)
-    return _from_sums(columns, kappa, masses, units, clusters, seed, n_draws)
+    index = _indexed({label for unit in units for label in unit}, None)
+    return _beyond_chance(units, _counts(index), 1.0 - np.eye(len(index)), codes)
 
 
 # -- Krippendorff's alpha --------------------------------------------------------------------------
@@ -243,7 +321,7 @@ def krippendorff_alpha(
 
     Source: K. Krippendorff, "Computing Krippendorff's Alpha-Reliability", 2011.
     """
-    alpha = krippendorff_alpha_estimate(ratings, metric=metric, categories=categories, n_draws=1)
+    alpha = krippendorff_alpha_estimate(ratings, metric=metric, categories=categories)
     return None if alpha is None else alpha.estimate
 
 
@@ -253,119 +331,25 @@ def krippendorff_alpha_estimate(
     metric: Metric = "nominal",
     categories: Sequence[Hashable] | None = None,
     clusters: UnitNames | None = None,
-    seed: int = 0,
-    n_draws: int = 2000,
-) -> ClusteredMean | None:
+) -> Estimate | None:
     """Alpha with its uncertainty; `clusters` names each unit's, else as `krippendorff_alpha`."""
-    units = [(unit, name) for unit, name in _by_unit(ratings, clusters) if len(unit) > 1]
-    if not units:
-        return None
-    if metric == "interval":
-        rated = [np.array([_finite_number(value) for value in unit]) for unit, _ in units]
-        more, masses = _unseen_ratings(np.concatenate(rated))
-        columns, alpha = _interval_columns([*rated, *more])
-    elif metric in ("nominal", "ordinal"):
-        counts = _counts(units, categories)
-        if counts.shape[1] < 2:
-            return None
-        unseen, masses = _unseen_counts(counts)
-        of_kind = _label_columns if metric == "nominal" else _ordered_columns
-        columns, alpha = of_kind(np.concatenate([counts, unseen]))
-    else:
+    units, codes = _by_unit(ratings, clusters)
+    if metric not in ("nominal", "ordinal", "interval"):
         raise ConfigError(f"metric is {metric!r}; give nominal, ordinal or interval")
-    return _from_sums(columns, alpha, masses, units, clusters, seed, n_draws)
+    units = [unit if len(unit) > 1 else [] for unit in units]
+    apart: Floats | None
+    if metric == "interval":
+        units, columns, apart = _moments(units)
+    else:
+        used = {label for unit in units for label in unit}
+        index = _indexed(used, [label for label in _indexed(used, categories) if label in used])
+        columns, apart = _counts(index), None if metric == "ordinal" else 1.0 - np.eye(len(index))
+    # a rating does not meet itself by chance
+    return _beyond_chance(units, columns, apart, codes, itself=1.0)
 
 
-def _unseen_counts(counts: Floats) -> tuple[Floats, Floats]:
-    """Possible units and their prior counts: unanimous ones, and ones with a single dissenter.
-
-    Each kind counts one in all; pairs of labels meet in the second as often as by chance.
-    """
-    raters = max(2.0, float(np.round(np.mean(counts.sum(axis=1)))))
-    shares = counts.sum(axis=0) / counts.sum()
-    common = np.sort(np.argsort(-shares, kind="stable")[:_MOST_LABELS])
-    one = np.eye(counts.shape[1])[common]
-    first, second = np.nonzero(~np.eye(len(common), dtype=bool))
-    meeting = shares[common][first] * shares[common][second]
-    units = np.concatenate([raters * one, (raters - 1.0) * one[first] + one[second]])
-    return units, np.concatenate([np.full(len(common), 1.0 / len(common)), meeting / meeting.sum()])
-
-
-_MOST_LABELS = 30
-
-
-def _unseen_ratings(ratings: Floats) -> tuple[list[Floats], Floats]:
-    """The same for numbers, with quartiles as labels."""
-    values = np.unique(np.quantile(ratings, [0.0, 0.25, 0.5, 0.75, 1.0]))
-    if len(values) < 2:
-        return [], np.zeros(0)
-    counts, masses = _unseen_counts(np.eye(len(values)))
-    return [np.repeat(values, unit.astype(np.int64)) for unit in counts], masses
-
-
-Columns = tuple[Floats, Callable[[Floats], Any]]
-
-
-def _label_columns(counts: Floats, itself: float = 1.0, turn: float = 1.0) -> Columns:
-    """Each unit's unlike pairs and labels, and the agreement beyond chance from their sums.
-
-    Kinds of units are drawn in the order of their columns: unlike pairs rise, or fall by `turn`.
-    """
-    sizes = counts.sum(axis=1)
-
-    def alpha(sums: Floats) -> Any:
-        unlike, totals = sums[:, 0], sums[:, 1:]
-        n = totals.sum(axis=1)
-        return 1.0 - turn * unlike * (n - itself) / (n**2 - np.sum(totals**2, axis=1))
-
-    unlike = turn * (sizes**2 - np.sum(counts**2, axis=1)) / (sizes - 1.0)
-    return np.column_stack([unlike, counts]), alpha
-
-
-def _ordered_columns(counts: Floats) -> Columns:
-    """Each unit's part of the coincidence matrix, and alpha from their sum."""
-    k = counts.shape[1]
-    coincidences = counts[:, :, None] * counts[:, None, :] - counts[:, :, None] * np.eye(k)
-
-    def alpha(sums: Floats) -> Any:
-        observed = sums.reshape(-1, k, k)
-        totals = observed.sum(axis=2)
-        # squared number of values between two categories, half of those at either end
-        middle = np.cumsum(totals, axis=1) - totals / 2.0
-        far = (middle[:, :, None] - middle[:, None, :]) ** 2
-        by_chance = np.sum(totals[:, :, None] * totals[:, None, :] * far, axis=(1, 2)) / (
-            totals.sum(axis=1) - 1.0
-        )
-        return 1.0 - np.sum(observed * far, axis=(1, 2)) / by_chance
-
-    shares = coincidences.reshape(-1, k * k) / (counts.sum(axis=1, keepdims=True) - 1.0)
-    return shares, alpha
-
-
-def _interval_columns(units: Sequence[Floats]) -> Columns:
-    # deviations from the middle, on a scale of their own: squares of large numbers lose digits or
-    # overflow
-    everything = np.concatenate(units)
-    middle = float(np.mean(everything))
-    scale = float(np.max(np.abs(everything - middle))) or 1.0
-    rows = [
-        (2.0 * len(x) * np.var(x, ddof=1), len(x), x.sum(), np.sum(x**2))
-        for x in ((unit - middle) / scale for unit in units)
-    ]
-
-    def alpha(sums: Floats) -> Any:
-        observed, n, total, squares = sums.T
-        spread = squares * n - total**2
-        spread[spread <= 1e-12 * squares * n] = np.nan
-        return 1.0 - observed * (n - 1.0) / (2.0 * spread)
-
-    return np.array(rows, dtype=np.float64), alpha
-
-
-def _by_unit(
-    ratings: Ratings, clusters: UnitNames | None = None
-) -> list[tuple[list[Hashable], Hashable]]:
-    """The ratings of each unit that has any, with the cluster it belongs to."""
+def _by_unit(ratings: Ratings, clusters: UnitNames | None) -> tuple[Units, Integers]:
+    """The ratings of each unit, and the number of the cluster that it belongs to."""
     lengths = {len(row) for row in ratings if not isinstance(row, Mapping)}
     if len(lengths) > 1:
         raise ConfigError(
@@ -379,51 +363,45 @@ def _by_unit(
     gathered: dict[Any, list[Hashable]] = {}
     for row in ratings:
         for unit, value in row.items() if isinstance(row, Mapping) else enumerate(row):
+            own = gathered.setdefault(unit, [])
             if not _missing(value):
-                gathered.setdefault(unit, []).append(value)
-    return [(unit, name if clusters is None else clusters[name]) for name, unit in gathered.items()]
+                own.append(value)
+    names = None if clusters is None else [clusters[unit] for unit in gathered]
+    return list(gathered.values()), cluster_numbers(names, len(gathered))
 
 
-def _counts(
-    units: Sequence[tuple[Sequence[Hashable], Hashable]],
-    categories: Sequence[Hashable] | None = None,
-) -> Floats:
-    """How often each unit got each label, shape (n_units, n_labels), used labels in order."""
-    used = {label for unit, _ in units for label in unit}
-    index = _indexed(used, [label for label in _indexed(used, categories) if label in used])
-    counts = np.zeros((len(units), len(index)))
-    for row, (unit, _) in zip(counts, units, strict=True):
-        for label in unit:
-            row[index[label]] += 1.0
-    return counts
+def _counts(index: Mapping[Any, int]) -> Columns:
+    """How often each unit got each label."""
+
+    def columns(units: Units) -> Floats:
+        counts = np.zeros((len(units), len(index)))
+        rows = np.repeat(np.arange(len(units)), [len(unit) for unit in units])
+        np.add.at(counts, (rows, np.array([index[x] for unit in units for x in unit])), 1.0)
+        return counts
+
+    return columns
+
+
+def _moments(units: Units) -> tuple[Units, Columns, Floats]:
+    """Numbers around their middle, in units of the farthest: squares of large ones lose digits or
+    overflow. Squared distances follow from a unit's number, sum and sum of squares.
+    """
+    rated = [[_finite_number(value) for value in unit] for unit in units]
+    every = np.array([value for unit in rated for value in unit])
+    middle = float(np.mean(every)) if len(every) else 0.0
+    scale = float(np.max(np.abs(every - middle), initial=0.0)) or 1.0
+
+    def columns(units: Units) -> Floats:
+        return np.array([[len(x), sum(x), sum(v * v for v in x)] for x in units])
+
+    placed = [[(value - middle) / scale for value in unit] for unit in rated]
+    return placed, columns, np.array([[0.0, 0.0, 1.0], [0.0, -2.0, 0.0], [1.0, 0.0, 0.0]])
 
 
 def _finite_number(value: object) -> float:
     if isinstance(value, Real) and math.isfinite(value):
         return float(value)
     raise ConfigError(f"the interval metric needs finite numbers, got {value!r}")
-
-
-def _from_sums(
-    columns: Floats,
-    statistic: Callable[[Floats], Any],
-    masses: Floats,
-    units: Sequence[tuple[Any, ...]],
-    clusters: UnitNames | None,
-    seed: int,
-    n_draws: int,
-) -> ClusteredMean | None:
-    """The figure of `columns`: those of the units, then one for each unseen kind of its mass."""
-    names, n = None if clusters is None else [unit[-1] for unit in units], len(units)
-    return drawn_figure(
-        columns[:n],
-        statistic,
-        (columns[n:], masses),
-        clusters=names,
-        bounds=(-1.0, 1.0),
-        seed=seed,
-        n_draws=n_draws,
-    )
 
 
 # -- order -----------------------------------------------------------------------------------------
@@ -441,15 +419,8 @@ def spearman(first: Numbers, second: Numbers) -> float | None:
     >>> round(spearman([1, 2, 3, 4], [1, 3, 2, 4]), 3)
     0.8
     """
-    return _rank_correlation(_of_ranks, first, second)
-
-
-def _of_ranks(a: Floats, b: Floats) -> float:
-    """The correlation of ranks, as scipy's `spearmanr` has it, in a third of its memory."""
-    u, v = _centred_ranks(a), _centred_ranks(b)
-    scale = 1.0 / (len(a) - 1)
-    across, of_u, of_v = (float(np.dot(x, y)) * scale for x, y in ((u, v), (u, u), (v, v)))
-    return across / math.sqrt(of_v) / math.sqrt(of_u)
+    estimate = spearman_estimate(first, second)
+    return None if estimate is None else estimate.estimate
 
 
 def _centred_ranks(values: Floats) -> Floats:
@@ -489,138 +460,98 @@ def spearman_filled(scores: Floats, other: Floats, *, best: bool = False) -> Flo
     return filled
 
 
-def spearman_difference(
-    first: Floats, second: Floats, shared: Floats, clusters: Names, seed: int, n_draws: int
-) -> tuple[float, Floats] | None:
-    """How far the rank correlation of a column with a shared one lies above that of another column
-    with it, and the same over clusters drawn anew; None where it is undefined.
-    """
-
-    def difference(kept: Any = slice(None)) -> float | None:
-        one, other = (spearman(side[kept], shared[kept]) for side in (first, second))
-        return None if one is None or other is None else one - other
-
-    codes, rng, draws = cluster_numbers(clusters, len(shared)), np.random.default_rng(seed), []
-    groups = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
-    if len(groups) < 2 or (whole := difference()) is None:
-        return None
-    for _ in range(n_draws):
-        drawn = np.concatenate([groups[k] for k in rng.integers(0, len(groups), len(groups))])
-        draws.append(difference(drawn))
-    known = np.array([draw for draw in draws if draw is not None])
-    return (whole, known) if len(known) else None
-
-
 def kendall_tau_b(first: Numbers, second: Numbers) -> float | None:
     """Kendall's tau-b, -1..1, corrected for ties; 1 means the same order. Else as `spearman`.
 
     Source: M. Kendall, "The treatment of ties in ranking problems", 1945.
     """
-    from scipy.stats import kendalltau
-
-    return _rank_correlation(lambda a, b: float(kendalltau(a, b).statistic), first, second)
-
-
-def _rank_correlation(
-    rule: Callable[[Floats, Floats], float], first: Numbers, second: Numbers
-) -> float | None:
-    a, b, _ = _rated(first, second)
-    if len(a) < 2 or (a == a[0]).all() or (b == b[0]).all():
-        return None
-    return max(-1.0, min(1.0, rule(a, b)))
-
-
-def _rated(first: Numbers, second: Numbers) -> tuple[Floats, Floats, Bools]:
-    """The numbers of both sides where neither is None or NaN, and where that is."""
-    _check_lengths(first, second)
-    a, b = (np.asarray(side, dtype=np.float64) for side in (first, second))  # None becomes NaN
-    kept = ~(np.isnan(a) | np.isnan(b))
-    return (a, b, kept) if kept.all() else (a[kept], b[kept], kept)
-
-
-_AT_MOST = 1500
+    estimate = kendall_tau_b_estimate(first, second)
+    return None if estimate is None else estimate.estimate
 
 
 def spearman_estimate(
     first: Numbers, second: Numbers, *, clusters: Names | None = None
-) -> ClusteredMean | None:
-    """Spearman's correlation with its uncertainty over clusters, by the infinitesimal jackknife."""
-    return _order_estimate(spearman, _spearman_influence, first, second, clusters)
+) -> Estimate | None:
+    """Spearman's correlation with its uncertainty; `clusters` names each position's."""
+
+    def products(x: Integers, y: Integers) -> Floats:
+        # its own product of ranks, and the ranks that it moves of others
+        u, v = (0.5 - _above(side, np.ones(len(side))) for side in (x, y))
+        return u * v + _above(x, v) + _above(y, u)
+
+    return _of_order(products, 3, first, second, clusters)
 
 
 def kendall_tau_b_estimate(
     first: Numbers, second: Numbers, *, clusters: Names | None = None
-) -> ClusteredMean | None:
-    """Kendall's tau-b with its uncertainty over clusters, by the infinitesimal jackknife."""
-    return _order_estimate(kendall_tau_b, _kendall_influence, first, second, clusters)
+) -> Estimate | None:
+    """Kendall's tau-b with its uncertainty; `clusters` names each position's."""
+    return _of_order(_concordance, 2, first, second, clusters)
 
 
-def _order_estimate(
-    statistic: Callable[[Numbers, Numbers], float | None],
-    influence: Callable[[Floats, Floats], Floats],
+def _of_order(
+    rows: Callable[[Integers, Integers], Floats],
+    degree: int,
     first: Numbers,
     second: Numbers,
     clusters: Names | None,
-) -> ClusteredMean | None:
+) -> Estimate | None:
+    """Correlation xy / sqrt(xx yy), from what each row adds to these over groups of `degree` rows;
+    `rows` takes the numbers of values in their order.
+    """
     _check_lengths(first, second, clusters)
-    x, y, kept = _rated(first, second)
-    estimate = statistic(x, y)
-    if estimate is None:
+    x, y = (np.asarray(side, dtype=np.float64) for side in (first, second))  # None becomes NaN
+    kept: Bools = ~(np.isnan(x) | np.isnan(y))
+    a, b = (np.unique(side[kept], return_inverse=True)[1].reshape(-1) for side in (x, y))
+    if not (a.any() and b.any()):
         return None
-    n = len(x)
-    if isinstance(clusters, np.ndarray) and clusters.dtype != object:
-        numbers = first_seen(clusters[kept])
-    else:
-        numbers = cluster_numbers(names_where(clusters, kept), n)
-    n_clusters = int(numbers.max()) + 1
-    # all pairs of units are looked at; beyond some thousands, those of a seeded part of the
-    # clusters say the same
-    drawn = np.random.default_rng(0).permutation(n_clusters)[: max(2, _AT_MOST * n_clusters // n)]
-    if n > _AT_MOST:
-        chosen = np.isin(numbers, drawn)
-        x, y, numbers = x[chosen], y[chosen], numbers[chosen]
-    moved = np.bincount(numbers, weights=influence(x, y), minlength=n_clusters)
-    used = len(np.unique(numbers))
-    variance = float(np.sum(moved**2)) / len(x) ** 2 * used / max(used - 1, 1) * len(x) / n
-    return from_variance(estimate, variance, n_clusters, bounds=(-1.0, 1.0))
-
-
-def _spearman_influence(x: Floats, y: Floats) -> Floats:
-    """Influence of each unit on Spearman's correlation: its own product, and its shift of ranks."""
-    n = len(x)
-    u, v = (_centred_ranks(side) / n for side in (x, y))
-    above_x, above_y = (_signs(side) for side in (x, y))
-    for above in (above_x, above_y):
-        above /= 2.0
-
-    def product(a: Floats, b: Floats, up: Floats, along: Floats) -> tuple[Floats, Floats]:
-        # E[(F - 1/2)(G - 1/2)]: the unit's own product, and what it adds to F and G of all others
-        shifted = (up.T @ b + along.T @ a) / n
-        return a * b, a * b - np.mean(a * b) + shifted - np.mean(shifted)
-
-    return _correlation_influence(
-        product(u, v, above_x, above_y),
-        product(u, u, above_x, above_x),
-        product(v, v, above_y, above_y),
+    of_xy, of_xx, of_yy = rows(a, b), rows(a, a), rows(b, b)
+    xy, xx, yy = (float(np.mean(each)) for each in (of_xy, of_xx, of_yy))
+    value = xy / math.sqrt(xx * yy)
+    moved = (of_xy - xy) / math.sqrt(xx * yy) - value * (of_xx / xx + of_yy / yy - 2.0) / 2.0
+    alike = abs(value) > 1.0 - _EQUAL
+    pulls, weights = np.zeros((2, len(x)))
+    pulls[kept] = 0.0 if alike else moved * degree / len(a)
+    weights[kept] = (of_xx / xx + of_yy / yy) / (2.0 * len(a))
+    # one order throughout shows no spread: then so many units might have had another
+    return Estimate(
+        math.copysign(1.0, value) if alike else value,
+        pulls,
+        weights,
+        cluster_numbers(clusters, len(x)),
+        (-1.0, 1.0),
+        "share" if alike else "correlation",
     )
 
 
-def _kendall_influence(x: Floats, y: Floats) -> Floats:
-    """Influence of each unit on tau-b through the pairs it is part of."""
-    sx, sy = _signs(x), _signs(y)
-    rows = [np.mean(part, axis=1) for part in (sx * sy, sx**2, sy**2)]
-    return _correlation_influence(*((row, 2.0 * (row - np.mean(row))) for row in rows))
+def _above(values: Integers, others: Floats) -> Floats:
+    """Per row the mean of `others` over the rows with a larger value, and half over equal ones."""
+    sums = np.bincount(values, weights=others)
+    return np.asarray((sums.sum() - np.cumsum(sums) + sums / 2.0)[values] / len(values))
 
 
-def _signs(values: Floats) -> Floats:
-    """Whether each value lies above (1) or below (-1) each other, in one matrix's memory."""
-    above: Floats = np.subtract.outer(values, values)
-    np.sign(above, out=above)
-    return above
+def _concordance(x: Integers, y: Integers) -> Floats:
+    """Per row the share of rows that stand on the same side of it in x and y, less that of those on
+    different sides.
 
-
-def _correlation_influence(*parts: tuple[Floats, Floats]) -> Floats:
-    """Influence on xy / sqrt(xx yy), from terms whose means are xy, xx and yy, and their influences."""
-    xy, xx, yy = (float(np.mean(terms)) for terms, _ in parts)
-    of_xy, of_xx, of_yy = (influence for _, influence in parts)
-    return (of_xy - xy * (of_xx / xx + of_yy / yy) / 2.0) / math.sqrt(xx * yy)
+    Rows in their order by x are halved again and again: of each two, one lies in the first half and
+    the other in the second at exactly one level.
+    """
+    n = len(x)
+    both = x * (int(y.max()) + 1) + y
+    order = np.argsort(both, kind="stable")
+    codes, places, before = y[order], np.arange(n), np.zeros(n, dtype=np.int64)
+    for level in range((n - 1).bit_length()):
+        part, second = places >> (level + 1), (places >> level) % 2 == 1
+        keys = part * n + codes
+        halves, own = np.sort(keys[~second]), keys[second]
+        below = np.searchsorted(halves, own, "left") + np.searchsorted(halves, own, "right")
+        before[second] += below - 2 * (part[second] << level)
+    less = np.cumsum(np.bincount(y))
+    ends = less[codes] + np.append(0, less)[codes]
+    shares = np.empty(n)
+    shares[order] = 2 * (before - places) + n - ends
+    # equal in x, rows stand by y: those were counted as of the same order
+    _, own_places, counts = np.unique(both, return_inverse=True, return_counts=True)
+    shares -= np.bincount(x)[x] - counts[own_places.reshape(-1)]
+    return shares / n

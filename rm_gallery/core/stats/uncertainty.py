@@ -48,6 +48,9 @@ value up to three times too often.
 """
 _NEVER_ONE = 1.0 - 1e-9
 
+NO_INTERVAL = "no interval from one cluster"
+"""What people read in the place of an interval that is None."""
+
 
 @dataclass(frozen=True, eq=False)
 class Estimate:

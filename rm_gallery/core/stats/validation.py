@@ -9,17 +9,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
-from rm_gallery.core.stats import Array, ArrayLike, Bools, Floats, Names, np
+from rm_gallery.core.stats import Array, ArrayLike, Floats, Names, Numbers, np
 from rm_gallery.core.stats.agreement import cohen_kappa_estimate, complete_units, spearman_estimate
-from rm_gallery.core.stats.clustered import (
-    ClusteredMean,
-    bootstrapped,
-    check_columns,
-    cluster_numbers,
-    clustered_mean,
-    names_where,
-)
+from rm_gallery.core.stats.clustered import check_columns
+from rm_gallery.core.stats.columns import cluster_numbers, numbers
 from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.core.stats.uncertainty import Estimate, clustered_mean, share_of
 from rm_gallery.core.utils.errors import ConfigError
 
 MOST_CATEGORIES = 20
@@ -81,7 +76,6 @@ def validate(
     higher_is_better: bool = True,
     same_scale: bool = True,
     clusters: Names | None = None,
-    seed: int = 0,
 ) -> Validation:
     """Compare scores with labels on the same units.
 
@@ -94,7 +88,6 @@ def validate(
         same_scale: whether a score and a label are the same units, so that they can be equal and
             have a distance.
         clusters: what each unit belongs to; intervals are over clusters.
-        seed: of the bootstrap.
 
     Raises:
         ConfigError: sequences of different lengths.
@@ -105,7 +98,7 @@ def validate(
     table = np.array([unit[:2] for unit in units], dtype=np.float64)
     (x, y), low, high = table.T, float(table.min()), float(table.max())
     names = None if clusters is None else [str(name) for *_, name in units]
-    estimates: dict[str, ClusteredMean | None] = {}
+    estimates: dict[str, Estimate | None] = {}
     turn = 1.0 if higher_is_better else -1.0
     # labels of verdicts rise with quality, labels on the scores' scale with the score
     verdicts_given = {*y} <= {0.0, 1.0}
@@ -113,12 +106,11 @@ def validate(
     if threshold is not None:
         passed = turn * x >= turn * threshold
         wanted = y > 0.5 if verdicts_given else turn * y >= turn * threshold
-        estimates |= _of_verdicts(passed, wanted, names, seed)
-        estimates["kappa"] = cohen_kappa_estimate(
-            passed.tolist(), wanted.tolist(), clusters=names, seed=seed
-        )
+        estimates["accuracy"] = clustered_mean(passed == wanted, names)
+        estimates |= precision_recall_f1(passed, wanted, names)
+        estimates["kappa"] = cohen_kappa_estimate(passed.tolist(), wanted.tolist(), clusters=names)
     elif same_scale:
-        estimates["exact_agreement"] = _bounded_mean((x == y).astype(np.float64), 1.0, names, seed)
+        estimates["exact_agreement"] = clustered_mean(x == y, names)
         if high - low < MOST_CATEGORIES and (table == np.floor(table)).all():
             estimates["weighted_kappa"] = cohen_kappa_estimate(
                 x.tolist(),
@@ -126,42 +118,46 @@ def validate(
                 weights="quadratic",
                 categories=np.arange(low, high + 1.0).tolist(),
                 clusters=names,
-                seed=seed,
             )
     if same_scale:
-        estimates["mae"] = _bounded_mean(np.abs(x - y), high - low or 1.0, names, seed)
+        estimates["mae"] = clustered_mean(np.abs(x - y), names, bounds=(0.0, high - low or 1.0))
     figures: dict[str, Any] = {}
     for name, one in estimates.items():
         figures |= {name: one.estimate, f"{name}_ci95": one.interval()} if one is not None else {}
     return Validation(len(units), threshold, **figures)
 
 
-def _bounded_mean(
-    values: Floats, most: float, names: Names | None, seed: int
-) -> ClusteredMean | None:
-    table = np.column_stack([values, np.ones(len(values))])
-    return bootstrapped(
-        table, lambda sums: sums[:, 0] / sums[:, 1], clusters=names, bounds=(0.0, most), seed=seed
-    )
+def precision_recall_f1(
+    said: Numbers, truth: Numbers, clusters: Names | None = None
+) -> dict[str, Estimate | None]:
+    """Precision, recall and F1 of verdicts, by name; None where undefined.
 
+    Args:
+        said: 1 for what was called positive, else 0; None where there is no verdict, and the row
+            does not count.
+        truth: the same for what is positive.
+        clusters: one name per row.
 
-def _of_verdicts(
-    passed: Bools, wanted: Bools, names: Names | None, seed: int
-) -> dict[str, ClusteredMean | None]:
-    def among(kept: Bools, right: Bools) -> ClusteredMean | None:
-        return clustered_mean(right[kept].astype(np.float64), names_where(names, kept))
+    Returns:
+        `precision`, of what was called positive the share that is; `recall`, of what is positive
+        the share that was called so; `f1`, their harmonic mean, to which rows that neither is nor
+        was called positive say nothing.
 
-    def f1(sums: Floats) -> Any:
-        return 2.0 * sums[:, 0] / (2.0 * sums[:, 0] + sums[:, 1])
+    Raises:
+        ConfigError: columns of different lengths.
 
-    # what neither passes nor should says nothing of F1, and is no witness for it
-    counted = passed | wanted
-    table = np.column_stack([passed & wanted, passed != wanted])[counted].astype(np.float64)
+    >>> found = precision_recall_f1([1, 1, 1, 0, 0], [1, 1, 0, 1, 0])
+    >>> {name: round(figure.estimate, 3) for name, figure in found.items()}
+    {'precision': 0.667, 'recall': 0.667, 'f1': 0.667}
+    """
+    check_columns(s := numbers(said, "said"), t := numbers(truth, "truth"), "said", "truth")
+    known = ~(np.isnan(s) | np.isnan(t))
+    s, t = np.where(known, s, 0.0), np.where(known, t, 0.0)
+    codes = cluster_numbers(clusters, len(s))
     return {
-        "accuracy": among(np.ones(len(passed), dtype=bool), passed == wanted),
-        "precision": among(passed, wanted),
-        "recall": among(wanted, passed),
-        "f1": bootstrapped(table, f1, clusters=names_where(names, counted), seed=seed),
+        "precision": share_of(s * t, s, codes),
+        "recall": share_of(s * t, t, codes),
+        "f1": share_of(2.0 * s * t, s + t, codes),
     }
 
 
@@ -176,7 +172,7 @@ class CalibrationBin(NamedTuple):
     high: float
     predicted: float
     observed: float
-    ci95: Interval
+    ci95: Interval | None
     n: int
 
 
@@ -192,7 +188,7 @@ class Calibration:
             and the same intraclass correlation; an ECE below it is no sign of bad calibration.
         brier: mean squared distance of probability and outcome, 0..1, lower is better; always
             predicting one half gives 0.25.
-        brier_ci95: its interval over clusters.
+        brier_ci95: its interval over clusters; None of one cluster.
         n: predictions.
     """
 
@@ -200,7 +196,7 @@ class Calibration:
     ece: float
     ece_by_chance: float
     brier: float
-    brier_ci95: Interval
+    brier_ci95: Interval | None
     n: int
 
 
