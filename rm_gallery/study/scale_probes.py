@@ -12,10 +12,10 @@ from typing import Any
 
 from rm_gallery.core.data.schema import DataOutput
 from rm_gallery.core.reward.judges import asks_a_model
-from rm_gallery.core.stats import Floats, np
+from rm_gallery.core.stats import Floats, Integers, np
 from rm_gallery.core.stats.agreement import spearman, spearman_difference, spearman_estimate
 from rm_gallery.core.stats.clustered import draws_interval, from_draws
-from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.core.stats.uncertainty import Interval, left_out
 from rm_gallery.study.attacks import NO_ANSWERS, text_of
 from rm_gallery.study.pairwise_comparisons import Finding
 from rm_gallery.study.probes import AnswerPairs, Probe
@@ -89,20 +89,24 @@ class Range(Probe):
         kept = [own for own in scores if own]
         if not kept:
             return self._figure("used", verdict="not enough")
-        rng, width = np.random.default_rng(self.pairs.seed), top - low
+        every, width = np.array([score for own in kept for score in own]), top - low
+        prompts = np.repeat(np.arange(len(kept)), [len(own) for own in kept])
 
-        def used(values: Sequence[float]) -> float:
-            high, small = np.quantile(values, [0.95, 0.05])
+        def used(rows: Integers) -> float | None:
+            if not len(rows):
+                return None
+            high, small = np.quantile(every[rows], [0.95, 0.05])
             return float((high - small) / width)
 
-        draws = [
-            used([s for i in rng.integers(0, len(kept), len(kept)) for s in kept[i]])
-            for _ in range(RESAMPLES // 2)
-        ]
-        every = [score for own in kept for score in own]
-        value, n = used(every), len(kept)
-        ci95 = from_draws(value, np.array(draws), n).interval()
-        return self._figure("used", value=value, ci95=ci95, n=len(every), clusters=n)
+        figure = left_out(used, prompts, len(every))
+        assert figure is not None
+        return self._figure(
+            "used",
+            value=figure.estimate,
+            ci95=figure.interval(),
+            n=len(every),
+            clusters=len(kept),
+        )
 
 
 class LengthCorrelation(Probe):
@@ -197,16 +201,15 @@ class Repeatability(Probe):
         # scores near the end of what a float holds have squares beyond it
         scale = float(np.abs(table).max())
         table, n = table / scale, len(table)
-        places = np.random.default_rng(self.pairs.seed).integers(0, n, (RESAMPLES, n))
-        here, drawn = table.reshape(1, -1, 2), table[places].reshape(RESAMPLES, -1, 2)
-        value = float(_noise_share(here)[0])
-        ci95 = from_draws(value, _noise_share(drawn), len(blocks)).interval()
-        deviation = scale * math.sqrt(float(((here[..., 0] - here[..., 1]) ** 2).mean() / 2))
+        twice = table.reshape(-1, 2)
+        figure = left_out(lambda rows: _noise_share(twice[rows]), np.arange(2 * n) // 2, 2 * n)
+        assert figure is not None
+        deviation = scale * math.sqrt(float((np.diff(twice) ** 2).mean() / 2))
         return self._figure(
             "noise",
-            value=value,
-            ci95=ci95,
-            n=here.shape[1],
+            value=figure.estimate,
+            ci95=figure.interval(),
+            n=len(twice),
             clusters=n,
             why=f"one score varies by {deviation:.2g} (standard deviation)",
             extra={"score_sd": deviation},
@@ -223,14 +226,12 @@ class Repeatability(Probe):
         return known if all(len(both) == 2 for both in known) else []
 
 
-def _noise_share(scores: Floats) -> Floats:
-    """Per draw, half the mean squared difference of two scores over the variance of all; 0 where
+def _noise_share(scores: Floats) -> float:
+    """Half the mean squared difference of two scores over the variance of all, at most 1; 0 where
     all are equal.
     """
-    within = ((scores[..., 0] - scores[..., 1]) ** 2).mean(axis=1) / 2
-    total = scores.reshape(len(scores), -1).var(axis=1, ddof=1)
-    share: Floats = np.divide(within, total, out=np.zeros(len(scores)), where=total > 0)
-    return np.minimum(share, 1.0)
+    total = float(scores.var(ddof=1))
+    return min(float((np.diff(scores) ** 2).mean()) / 2 / total, 1.0) if total > 0.0 else 0.0
 
 
 class Replies(Probe):

@@ -41,6 +41,7 @@ def test_the_curve_and_the_brier_score_are_sklearns() -> None:
     assert [part.predicted for part in found.bins] == pytest.approx(predicted)
     assert (
         found.brier == pytest.approx(brier_score_loss(y, p))
+        and found.brier_ci95 is not None
         and found.brier_ci95.low < found.brier < found.brier_ci95.high
     )
     by_hand = sum(part.n * abs(part.observed - part.predicted) for part in found.bins) / 2000
@@ -49,7 +50,9 @@ def test_the_curve_and_the_brier_score_are_sklearns() -> None:
         and sum(part.n for part in found.bins) == found.n == 2000
     )
     assert all(
-        part.ci95.low <= part.observed <= part.ci95.high and part.ci95.low < part.ci95.high
+        part.ci95 is not None
+        and part.ci95.low <= part.observed <= part.ci95.high
+        and part.ci95.low < part.ci95.high
         for part in found.bins
     )
 

@@ -64,7 +64,12 @@ class Fit:
 
 
 def fit_logistic(
-    design: Floats, y: Floats, clusters: Integers, *, firth: bool = True, ridge: Floats | None = None
+    design: Floats,
+    y: Floats,
+    clusters: Integers,
+    *,
+    firth: bool = True,
+    ridge: Floats | None = None,
 ) -> Fit:
     """Fit P(y) = sigmoid(design @ beta) by maximum likelihood, with Firth's penalty or a ridge.
 

@@ -11,15 +11,9 @@ from typing import Any, Literal, NamedTuple
 
 from rm_gallery.core.stats import Array, ArrayLike, Bools, Floats, Names, np
 from rm_gallery.core.stats.agreement import cohen_kappa_estimate, complete_units, spearman_estimate
-from rm_gallery.core.stats.clustered import (
-    ClusteredMean,
-    bootstrapped,
-    check_columns,
-    cluster_numbers,
-    clustered_mean,
-    names_where,
-)
-from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.core.stats.clustered import ClusteredMean
+from rm_gallery.core.stats.columns import check_columns, cluster_numbers
+from rm_gallery.core.stats.uncertainty import Figure, Interval, clustered_mean, share_of
 from rm_gallery.core.utils.errors import ConfigError
 
 MOST_CATEGORIES = 20
@@ -27,7 +21,8 @@ MOST_CATEGORIES = 20
 
 @dataclass(frozen=True)
 class Validation:
-    """Agreement of scores with labels; an undefined figure is None, and so is its interval.
+    """Agreement of scores with labels; an undefined figure is None, and so is its interval;
+    there is none either where all units are of one cluster.
 
     Attributes:
         n: units with a score and a label.
@@ -94,7 +89,7 @@ def validate(
         same_scale: whether a score and a label are the same units, so that they can be equal and
             have a distance.
         clusters: what each unit belongs to; intervals are over clusters.
-        seed: of the bootstrap.
+        seed: of the draws of kappa.
 
     Raises:
         ConfigError: sequences of different lengths.
@@ -105,20 +100,20 @@ def validate(
     table = np.array([unit[:2] for unit in units], dtype=np.float64)
     (x, y), low, high = table.T, float(table.min()), float(table.max())
     names = None if clusters is None else [str(name) for *_, name in units]
-    estimates: dict[str, ClusteredMean | None] = {}
     turn = 1.0 if higher_is_better else -1.0
     # labels of verdicts rise with quality, labels on the scores' scale with the score
     verdicts_given = {*y} <= {0.0, 1.0}
-    estimates["spearman"] = spearman_estimate(turn * x if verdicts_given else x, y, clusters=names)
+    order = spearman_estimate(turn * x if verdicts_given else x, y, clusters=names)
+    estimates: dict[str, Figure | ClusteredMean | None] = {"spearman": order}
     if threshold is not None:
         passed = turn * x >= turn * threshold
         wanted = y > 0.5 if verdicts_given else turn * y >= turn * threshold
-        estimates |= _of_verdicts(passed, wanted, names, seed)
+        estimates |= _of_verdicts(passed, wanted, names)
         estimates["kappa"] = cohen_kappa_estimate(
             passed.tolist(), wanted.tolist(), clusters=names, seed=seed
         )
     elif same_scale:
-        estimates["exact_agreement"] = _bounded_mean((x == y).astype(np.float64), 1.0, names, seed)
+        estimates["exact_agreement"] = clustered_mean((x == y).astype(np.float64), names)
         if high - low < MOST_CATEGORIES and (table == np.floor(table)).all():
             estimates["weighted_kappa"] = cohen_kappa_estimate(
                 x.tolist(),
@@ -129,39 +124,20 @@ def validate(
                 seed=seed,
             )
     if same_scale:
-        estimates["mae"] = _bounded_mean(np.abs(x - y), high - low or 1.0, names, seed)
+        estimates["mae"] = clustered_mean(np.abs(x - y), names, bounds=(0.0, high - low or 1.0))
     figures: dict[str, Any] = {}
     for name, one in estimates.items():
         figures |= {name: one.estimate, f"{name}_ci95": one.interval()} if one is not None else {}
     return Validation(len(units), threshold, **figures)
 
 
-def _bounded_mean(
-    values: Floats, most: float, names: Names | None, seed: int
-) -> ClusteredMean | None:
-    table = np.column_stack([values, np.ones(len(values))])
-    return bootstrapped(
-        table, lambda sums: sums[:, 0] / sums[:, 1], clusters=names, bounds=(0.0, most), seed=seed
-    )
-
-
-def _of_verdicts(
-    passed: Bools, wanted: Bools, names: Names | None, seed: int
-) -> dict[str, ClusteredMean | None]:
-    def among(kept: Bools, right: Bools) -> ClusteredMean | None:
-        return clustered_mean(right[kept].astype(np.float64), names_where(names, kept))
-
-    def f1(sums: Floats) -> Any:
-        return 2.0 * sums[:, 0] / (2.0 * sums[:, 0] + sums[:, 1])
-
-    # what neither passes nor should says nothing of F1, and is no witness for it
-    counted = passed | wanted
-    table = np.column_stack([passed & wanted, passed != wanted])[counted].astype(np.float64)
+def _of_verdicts(passed: Bools, wanted: Bools, names: Names | None) -> dict[str, Figure | None]:
+    both = passed & wanted
     return {
-        "accuracy": among(np.ones(len(passed), dtype=bool), passed == wanted),
-        "precision": among(passed, wanted),
-        "recall": among(wanted, passed),
-        "f1": bootstrapped(table, f1, clusters=names_where(names, counted), seed=seed),
+        "accuracy": clustered_mean((passed == wanted).astype(np.float64), names),
+        "precision": share_of(both, passed, names),
+        "recall": share_of(both, wanted, names),
+        "f1": share_of(2.0 * both, 1.0 * passed + wanted, names),
     }
 
 
@@ -170,13 +146,15 @@ _DRAWS = 200
 
 
 class CalibrationBin(NamedTuple):
-    """Mean prediction and observed rate of predictions of about the same probability."""
+    """Mean prediction and observed rate of predictions of about the same probability; the rate has no
+    interval where they are of one cluster.
+    """
 
     low: float
     high: float
     predicted: float
     observed: float
-    ci95: Interval
+    ci95: Interval | None
     n: int
 
 
@@ -192,7 +170,7 @@ class Calibration:
             and the same intraclass correlation; an ECE below it is no sign of bad calibration.
         brier: mean squared distance of probability and outcome, 0..1, lower is better; always
             predicting one half gives 0.25.
-        brier_ci95: its interval over clusters.
+        brier_ci95: its interval over clusters; None for one.
         n: predictions.
     """
 
@@ -200,7 +178,7 @@ class Calibration:
     ece: float
     ece_by_chance: float
     brier: float
-    brier_ci95: Interval
+    brier_ci95: Interval | None
     n: int
 
 
