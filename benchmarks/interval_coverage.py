@@ -274,10 +274,11 @@ def main() -> None:
         (strengths_covered(of, given.trials, number), of)
         for number, of in enumerate(ranked_settings(given.settings, given.seed))
     ]
-    for found, of in sorted(ranked, key=lambda one: one[0].held)[: None if given.all else 4]:
+    least = sorted(ranked, key=lambda one: one[0].held)
+    for held_by, case in least if given.all else least[:4]:
         print(
-            f"  {found.held:.1%} (above {found.above:.1%}, below {found.below:.1%}, n={found.n}): "
-            f"{of}"
+            f"  {held_by.held:.1%} (above {held_by.above:.1%}, below {held_by.below:.1%}, "
+            f"n={held_by.n}): {case}"
         )
 
 
