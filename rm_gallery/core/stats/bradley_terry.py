@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, NamedTuple
 
 from rm_gallery.core.stats import Array, Floats, Integers, Names, Numbers, np
@@ -262,6 +263,7 @@ def bradley_terry(
             )
     directions = np.column_stack([basis, np.zeros((k, len(style)))])
     games = (won + won.T).sum(axis=1)
+    ranks = _ranks(fit, directions, groups, confidence)
     systems = []
     for i, name in enumerate(names):
         figure, ends = fit.figure(directions[i]), open_ends.get(i, 0)
@@ -273,7 +275,7 @@ def bradley_terry(
                 Interval(-math.inf if ends & 1 else low, math.inf if ends & 2 else high),
                 round(float(games[i])),
                 groups[i],
-                *_ranks(fit, directions, i, groups, confidence),
+                *ranks[i],
             )
         )
     styles = [fit.figure(direction) for direction in np.eye(len(fit.beta))[free:]]
@@ -383,17 +385,21 @@ def _interval(figure: Figure, confidence: float) -> Interval:
 
 
 def _ranks(
-    fit: Fit, directions: Floats, own: int, groups: Sequence[int], confidence: float
-) -> tuple[int, int]:
-    """Best and worst rank that the differences to each of its group leave (Bonferroni)."""
-    rivals = [j for j, group in enumerate(groups) if group == groups[own] and j != own]
-    better = worse = 0
-    for rival in rivals:
-        gap = fit.figure(directions[rival] - directions[own])
+    fit: Fit, directions: Floats, groups: Sequence[int], confidence: float
+) -> list[tuple[int, int]]:
+    """Best and worst rank of each system that the differences within its group leave (Bonferroni)."""
+    sizes = [groups.count(group) for group in groups]
+    ranks = [(1, size) for size in sizes]
+    for pair in combinations(range(len(groups)), 2):
+        if groups[pair[0]] != groups[pair[1]]:
+            continue
+        gap = fit.figure(directions[pair[0]] - directions[pair[1]])
         p = gap.p_value(0.0)
-        if p is not None and p < (1.0 - confidence) / len(rivals):
-            better, worse = better + (gap.estimate > 0.0), worse + (gap.estimate < 0.0)
-    return 1 + better, 1 + len(rivals) - worse
+        if p is not None and p < (1.0 - confidence) / (sizes[pair[0]] - 1):
+            stronger, weaker = pair if gap.estimate > 0.0 else pair[::-1]
+            ranks[stronger] = ranks[stronger][0], ranks[stronger][1] - 1
+            ranks[weaker] = ranks[weaker][0] + 1, ranks[weaker][1]
+    return ranks
 
 
 class LengthControlled(NamedTuple):
