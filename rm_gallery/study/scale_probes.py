@@ -15,7 +15,7 @@ from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.stats import Floats, Integers, np
 from rm_gallery.core.stats.agreement import spearman, spearman_difference, spearman_estimate
 from rm_gallery.core.stats.clustered import draws_interval, from_draws
-from rm_gallery.core.stats.uncertainty import Interval, left_out
+from rm_gallery.core.stats.uncertainty import Figure, Interval, left_out
 from rm_gallery.study.attacks import NO_ANSWERS, text_of
 from rm_gallery.study.pairwise_comparisons import Finding
 from rm_gallery.study.probes import AnswerPairs, Probe
@@ -89,17 +89,9 @@ class Range(Probe):
         kept = [own for own in scores if own]
         if not kept:
             return self._figure("used", verdict="not enough")
-        every, width = np.array([score for own in kept for score in own]), top - low
+        every = np.array([score for own in kept for score in own])
         prompts = np.repeat(np.arange(len(kept)), [len(own) for own in kept])
-
-        def used(rows: Integers) -> float | None:
-            if not len(rows):
-                return None
-            high, small = np.quantile(every[rows], [0.95, 0.05])
-            return float((high - small) / width)
-
-        figure = left_out(used, prompts, len(every))
-        assert figure is not None
+        figure = _range_used((every - low) / (top - low), prompts)
         return self._figure(
             "used",
             value=figure.estimate,
@@ -107,6 +99,23 @@ class Range(Probe):
             n=len(every),
             clusters=len(kept),
         )
+
+
+def _range_used(scores: Floats, prompts: Integers) -> Figure:
+    """Distance of the 5th and the 95th percentile of scores within 0..1.
+
+    A score pulls a quantile by whether it lies below, over the density there, which the quantiles
+    beside it give: leaving prompts out covers 66 % instead of 95 with few of them.
+    """
+    n, estimate, pulls = len(scores), 0.0, np.zeros(len(scores))
+    for share, sign in ((0.95, 1.0), (0.05, -1.0)):
+        beside = math.sqrt(share * (1.0 - share) / n)
+        ends = [max(0.0, share - beside), min(1.0, share + beside)]
+        at, below, above = np.quantile(scores, [share, *ends])
+        under = scores <= at
+        pulls += sign * (above - below) / (ends[1] - ends[0]) * (under.mean() - under) / n
+        estimate += sign * float(at)
+    return Figure(estimate, pulls, np.full(n, 1.0 / n), prompts)
 
 
 class LengthCorrelation(Probe):
