@@ -1,5 +1,5 @@
-"""How often 95 % intervals of shares, paired differences, agreement with the truth, rank correlations
-and corrected means hold the truth, over settings drawn by lot.
+"""How often 95 % intervals of shares, paired differences, agreement with the truth, rank correlations,
+corrected means and strengths of systems hold the truth, over settings drawn by lot.
 
     python -m benchmarks.interval_coverage [--settings 60] [--trials 300] [--seed 0] [--all]
 
@@ -14,6 +14,7 @@ have a kappa (both raters say one thing throughout) are left out for kappa.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from rm_gallery.core.stats.agreement import (
     kendall_tau_b_estimate,
     spearman_estimate,
 )
+from rm_gallery.core.stats.bradley_terry import bradley_terry, fit_logistic
 from rm_gallery.core.stats.clustered import clustered_mean
 from rm_gallery.core.stats.corrected import corrected_mean
 from rm_gallery.core.stats.significance import paired_mean
@@ -228,6 +230,67 @@ def passes(
     return float(np.mean(found))
 
 
+class RankedSetting(NamedTuple):
+    """Systems that meet on prompts; `giant` makes the first prompt as large as all of them."""
+
+    strengths: tuple[float, ...]
+    prompts: int
+    size: float
+    uneven: bool
+    giant: bool
+    icc: float
+
+
+def ranked_settings(n: int, seed: int = 0) -> list[RankedSetting]:
+    """`n` settings by lot: 3 to 6 systems, 6 to 100 prompts, every fourth with a giant."""
+    rng = np.random.default_rng([seed, 19])
+    return [
+        RankedSetting(
+            tuple(rng.normal(0.0, 0.8, int(rng.integers(3, 7))).tolist()),
+            round(float(np.exp(rng.uniform(np.log(6), np.log(100))))),
+            float(np.exp(rng.uniform(np.log(2), np.log(20)))),
+            bool(rng.random() < 0.5),
+            number % 4 == 0,
+            float(rng.uniform(0, 0.7)),
+        )
+        for number in range(n)
+    ]
+
+
+def strengths_covered(of: RankedSetting, trials: int, seed: int = 0) -> Coverage:
+    """Intervals of strengths where prompts have tastes of their own; the truth is the fit of the
+    chances over all prompts. Systems that are open at both ends do not count.
+    """
+    rng, k = np.random.default_rng([seed, 23]), len(of.strengths)
+    strengths, taste = np.array(of.strengths), math.sqrt(of.icc / (1.0 - of.icc) / 6.0) * math.pi
+    nodes, weights = np.polynomial.hermite_e.hermegauss(41)
+    i, j = np.triu_indices(k, 1)
+    gaps = (strengths[i] - strengths[j])[:, None] + math.sqrt(2.0) * taste * nodes
+    design = np.eye(k)[i] - np.eye(k)[j]
+    chances = 1.0 / (1.0 + np.exp(-gaps)) @ (weights / weights.sum())
+    truth = fit_logistic(design, chances, np.arange(len(i)), firth=False).beta
+    sides = []
+    for _ in range(trials):
+        sizes = 1 + rng.poisson(of.size - 1.0, of.prompts) if of.uneven else None
+        sizes = np.full(of.prompts, round(of.size)) if sizes is None else sizes
+        sizes[0] = sizes.sum() if of.giant else sizes[0]
+        prompts = np.repeat(np.arange(of.prompts), sizes)
+        a = rng.integers(0, k, len(prompts))
+        b = (a + rng.integers(1, k, len(prompts))) % k
+        liked = strengths + taste * rng.standard_normal((of.prompts, k))
+        won = rng.random(len(prompts)) < 1.0 / (1.0 + np.exp(liked[prompts, b] - liked[prompts, a]))
+        systems = bradley_terry(
+            a.astype(str).tolist(), b.astype(str).tolist(), won * 1.0, clusters=prompts
+        ).systems
+        for system in systems:
+            group = [truth[int(each.name)] for each in systems if each.group == system.group]
+            true = float(truth[int(system.name)] - np.mean(group))
+            if any(map(math.isfinite, system.ci95)):
+                sides.append((system.ci95.low > true, system.ci95.high < true))
+    above, below = (float(np.mean([side[end] for side in sides])) for end in (0, 1))
+    return Coverage(1.0 - above - below, above, below, len(sides))
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(
@@ -267,6 +330,17 @@ def main() -> None:
     for rows, rate, sensitivity, specificity in SURELY:
         passing = passes(rows, rate, sensitivity, specificity, 4 * given.trials)
         print(f"  {rows} {rate} {sensitivity} {specificity}: {passing:.1%}")
+    print("\nstrengths of systems (Bradley-Terry), least covered first")
+    ranked = [
+        (strengths_covered(of, given.trials, number), of)
+        for number, of in enumerate(ranked_settings(given.settings, given.seed))
+    ]
+    least = sorted(ranked, key=lambda one: one[0].held)
+    for held_by, case in least if given.all else least[:4]:
+        print(
+            f"  {held_by.held:.1%} (above {held_by.above:.1%}, below {held_by.below:.1%}, "
+            f"n={held_by.n}): {case}"
+        )
 
 
 if __name__ == "__main__":

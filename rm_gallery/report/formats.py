@@ -135,9 +135,7 @@ def _json(run: OpenRun, summary: Summary) -> str:
             }
             for point in summary.reliability()
         ],
-        "best_of_n": [
-            {**point._asdict(), "ci95": list(point.ci95)} for point in summary.best_of_n()
-        ],
+        "best_of_n": [point._asdict() for point in summary.best_of_n()],
         "length_spearman": summary.length_correlation(),
         "longer_scores_higher": _share_dict(summary.longer.share),
         "longer_is_chosen": _share_dict(summary.longer_chosen.share),

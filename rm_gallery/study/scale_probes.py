@@ -12,10 +12,9 @@ from typing import Any
 
 from rm_gallery.core.data.schema import DataOutput
 from rm_gallery.core.reward.judges import asks_a_model
-from rm_gallery.core.stats import Floats, np
+from rm_gallery.core.stats import Floats, Integers, np
 from rm_gallery.core.stats.agreement import spearman_estimate
-from rm_gallery.core.stats.clustered import from_draws
-from rm_gallery.core.stats.uncertainty import difference
+from rm_gallery.core.stats.uncertainty import Estimate, difference, of_sums
 from rm_gallery.study.attacks import NO_ANSWERS, text_of
 from rm_gallery.study.pairwise_comparisons import Finding
 from rm_gallery.study.probes import AnswerPairs, Probe
@@ -89,20 +88,33 @@ class Range(Probe):
         kept = [own for own in scores if own]
         if not kept:
             return self._figure("used", verdict="not enough")
-        rng, width = np.random.default_rng(self.pairs.seed), top - low
+        every = np.array([score for own in kept for score in own])
+        prompts = np.repeat(np.arange(len(kept)), [len(own) for own in kept])
+        figure = _range_used((every - low) / (top - low), prompts)
+        return self._figure(
+            "used",
+            value=figure.estimate,
+            ci95=figure.interval(),
+            n=len(every),
+            clusters=len(kept),
+        )
 
-        def used(values: Sequence[float]) -> float:
-            high, small = np.quantile(values, [0.95, 0.05])
-            return float((high - small) / width)
 
-        draws = [
-            used([s for i in rng.integers(0, len(kept), len(kept)) for s in kept[i]])
-            for _ in range(RESAMPLES // 2)
-        ]
-        every = [score for own in kept for score in own]
-        value, n = used(every), len(kept)
-        ci95 = from_draws(value, np.array(draws), n).interval()
-        return self._figure("used", value=value, ci95=ci95, n=len(every), clusters=n)
+def _range_used(scores: Floats, prompts: Integers) -> Estimate:
+    """Distance of the 5th and the 95th percentile of scores within 0..1.
+
+    A score pulls a quantile by whether it lies below, over the density there, which the quantiles
+    beside it give: leaving prompts out covers 66 % instead of 95 with few of them.
+    """
+    n, estimate, pulls = len(scores), 0.0, np.zeros(len(scores))
+    for share, sign in ((0.95, 1.0), (0.05, -1.0)):
+        beside = math.sqrt(share * (1.0 - share) / n)
+        ends = [max(0.0, share - beside), min(1.0, share + beside)]
+        at, below, above = np.quantile(scores, [share, *ends])
+        under = scores <= at
+        pulls += sign * (above - below) / (ends[1] - ends[0]) * (under.mean() - under) / n
+        estimate += sign * float(at)
+    return Estimate(estimate, pulls, np.full(n, 1.0 / n), prompts)
 
 
 class LengthCorrelation(Probe):
@@ -191,16 +203,17 @@ class Repeatability(Probe):
         # scores near the end of what a float holds have squares beyond it
         scale = float(np.abs(table).max())
         table, n = table / scale, len(table)
-        places = np.random.default_rng(self.pairs.seed).integers(0, n, (RESAMPLES, n))
-        here, drawn = table.reshape(1, -1, 2), table[places].reshape(RESAMPLES, -1, 2)
-        value = float(_noise_share(here)[0])
-        ci95 = from_draws(value, _noise_share(drawn), len(blocks)).interval()
-        deviation = scale * math.sqrt(float(((here[..., 0] - here[..., 1]) ** 2).mean() / 2))
+        twice = table.reshape(-1, 2)
+        apart = np.diff(twice)[:, 0] ** 2 / 2.0
+        columns = [apart, twice.sum(axis=1), (twice**2).sum(axis=1), np.full(len(twice), 2.0)]
+        figure = of_sums(np.column_stack(columns), _noise_share, np.arange(2 * n) // 2)
+        assert figure is not None
+        deviation = scale * math.sqrt(float((np.diff(twice) ** 2).mean() / 2))
         return self._figure(
             "noise",
-            value=value,
-            ci95=ci95,
-            n=here.shape[1],
+            value=figure.estimate,
+            ci95=figure.interval(),
+            n=len(twice),
             clusters=n,
             why=f"one score varies by {deviation:.2g} (standard deviation)",
             extra={"score_sd": deviation},
@@ -217,13 +230,13 @@ class Repeatability(Probe):
         return known if all(len(both) == 2 for both in known) else []
 
 
-def _noise_share(scores: Floats) -> Floats:
-    """Per draw, half the mean squared difference of two scores over the variance of all; 0 where
-    all are equal.
+def _noise_share(sums: Floats) -> Floats:
+    """Half the mean squared difference of two scores over the variance of all, at most 1; 0 where
+    all are equal. From sums of those halves, of scores, of their squares, and how many they are.
     """
-    within = ((scores[..., 0] - scores[..., 1]) ** 2).mean(axis=1) / 2
-    total = scores.reshape(len(scores), -1).var(axis=1, ddof=1)
-    share: Floats = np.divide(within, total, out=np.zeros(len(scores)), where=total > 0)
+    apart, total, squares, n = sums.T
+    variance = (squares - total**2 / n) / (n - 1.0)
+    share: Floats = np.where(variance > 0.0, 2.0 * apart / n / variance, 0.0)
     return np.minimum(share, 1.0)
 
 

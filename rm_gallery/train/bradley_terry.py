@@ -24,8 +24,8 @@ from rm_gallery._version import __version__
 from rm_gallery.core.data.schema import DataSample, preference_of
 from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.stats import Floats, Integers
-from rm_gallery.core.stats.clustered import cluster_sum_draws, draws_interval, named_generator
-from rm_gallery.core.stats.intervals import wilson_interval
+from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.core.stats.uncertainty import clustered_mean
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.rm.trained.bradley_terry import BradleyTerryModel, save_model
 from rm_gallery.gallery.rm.trained.features import HASH_BITS, Features, dense_names, sample_features
@@ -353,10 +353,8 @@ class Accuracy:
 
     accuracy: float | None
     """In 0..1, higher is better; None without pairs."""
-    ci95: tuple[float, float] | None
-    """Bootstrap by prompt, because the pairs of a prompt win and lose together; where all agree,
-    Wilson's for the prompts.
-    """
+    ci95: Interval | None
+    """Over prompts, because the pairs of a prompt win and lose together; None for one prompt."""
     n: int
     """Number of pairs."""
 
@@ -407,25 +405,19 @@ def held_out_accuracy(
         "longest": lengths,
         "shortest": [[-length for length in own] for own in lengths],
     }
-    prompts: dict[str, Any] = {}
-    for sample, *scored in zip(samples, *rules.values(), strict=True):
-        right = [sum(own[c] > own[r] for c, r in sample.pairs) for own in scored]
-        row = np.array([*right, len(sample.pairs)], dtype=np.float64)
-        prompts[sample.key] = prompts.get(sample.key, 0.0) + row
-    table = np.array(list(prompts.values())).reshape(-1, len(rules) + 1)
-    *right, n = table.sum(axis=0).tolist()
-    if not n:
-        return dict.fromkeys(rules, Accuracy(None, None, 0))
-    draws = cluster_sum_draws(table.tolist(), named_generator(0, "held-out accuracy"))
+    prompts = [sample.key for sample in samples for _ in sample.pairs]
     accuracies = {}
-    for column, (rule, won) in enumerate(zip(rules, right, strict=True)):
-        ci95 = (
-            wilson_interval(len(prompts) * won / n, len(prompts))
-            if won in (0, n)
-            else draws_interval(draws[:, column] / draws[:, -1])
-        )
-        accuracies[rule] = Accuracy(
-            won / n, None if ci95 is None else (ci95.low, ci95.high), int(n)
+    for rule, scored in rules.items():
+        right = [
+            float(own[c] > own[r])
+            for sample, own in zip(samples, scored, strict=True)
+            for c, r in sample.pairs
+        ]
+        share = clustered_mean(right, prompts)
+        accuracies[rule] = (
+            Accuracy(None, None, 0)
+            if share is None
+            else Accuracy(share.estimate, share.interval(), len(right))
         )
     return accuracies
 

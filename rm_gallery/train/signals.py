@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from rm_gallery.core.stats import Array, Floats, Integers, Numbers, np
-from rm_gallery.core.stats.clustered import cluster_numbers, from_variance
+from rm_gallery.core.stats.columns import cluster_numbers
 from rm_gallery.core.stats.intervals import Interval, check_level
+from rm_gallery.core.stats.uncertainty import Estimate
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.names import check_known
 
@@ -384,11 +385,13 @@ def link(
         return None
     x, y = a / math.sqrt(aa), b / math.sqrt(bb)
     r = min(1.0, max(-1.0, float(np.sum(x * y))))
-    moved = np.bincount(names, x * y - r / 2.0 * (x * x + y * y))
-    variance = float(np.sum(moved**2)) * varied / max(1, varied - 1)
-    interval = from_variance(r, variance, varied, bounds=(-1.0, 1.0)).interval(level)
+    weights = (x * x + y * y) / 2.0
+    # on the scale of shares, since even a correlation of 1 in five groups is not sure
+    figure = Estimate(r, x * y - r * weights, weights, names, (-1.0, 1.0))
+    interval = figure.interval(level)
+    assert interval is not None  # there are five groups
     slope = float(np.sum(a * b)) / bb * (scales[0] / scales[1])
-    return GroupCorrelation(r, interval, slope, variance, len(a), varied)
+    return GroupCorrelation(r, interval, slope, figure.variance, len(a), varied)
 
 
 def length_bias(

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, NamedTuple
 
-from rm_gallery.core.stats import Array, Floats, Names, Numbers, np
-from rm_gallery.core.stats.clustered import cluster_numbers
-from rm_gallery.core.stats.corrected import numbers
-from rm_gallery.core.stats.intervals import Interval, check_level, t_quantile
+from rm_gallery.core.stats import Array, Floats, Integers, Names, Numbers, np
+from rm_gallery.core.stats.columns import cluster_numbers, numbers
+from rm_gallery.core.stats.intervals import Interval, check_level
+from rm_gallery.core.stats.uncertainty import Estimate
 from rm_gallery.core.utils.compat import earlier
 from rm_gallery.core.utils.errors import ConfigError
 
@@ -23,34 +24,68 @@ _ROUNDS = 200
 _LONGEST = 2.0
 
 
-class Fit(NamedTuple):
-    """Coefficients, their covariance and its degrees of freedom; not `converged` if they diverge."""
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A logistic fit, of whose coefficients any weighted sum is a figure.
+
+    Attributes:
+        beta: the coefficients, shape (k,).
+        moves: what a residual of each row moves them by, shape (n, k).
+        residuals: outcome less probability, shape (n,), by the root of 1 less the leverage: each row
+            draws its own probability towards it (HC2).
+        spread: variance of each outcome by the model, shape (n,).
+        clusters: number of the cluster of each row, from 0.
+        converged: False if the coefficients run off to infinity.
+    """
 
     beta: Floats
-    covariance: Floats
-    df: float
+    moves: Floats
+    residuals: Floats
+    spread: Floats
+    clusters: Integers
     converged: bool
+
+    def figure(self, direction: Floats) -> Estimate:
+        """The sum of the coefficients weighted by `direction`, shape (k,)."""
+        moved = self.moves @ direction
+        weights = np.abs(moved) * self.spread
+        # rounding must not let rows of systems that never met these count
+        weights[weights <= 1e-9 * weights.max(initial=0.0)] = 0.0
+        pulls = np.where(weights > 0.0, moved * self.residuals, 0.0)
+        # few losses leave small residuals; the model's own variance is then nearer
+        model = float(np.sum(moved**2 * self.spread))
+        return Estimate(
+            float(direction @ self.beta),
+            pulls,
+            weights / (weights.sum() or 1.0),
+            self.clusters,
+            (-math.inf, math.inf),
+            "open",
+            unseen=max(0.0, model - float(pulls @ pulls)),
+        )
 
 
 def fit_logistic(
-    design: Floats, y: Floats, groups: Array, *, firth: bool = True, ridge: Floats | None = None
+    design: Floats,
+    y: Floats,
+    clusters: Integers,
+    *,
+    firth: bool = True,
+    ridge: Floats | None = None,
 ) -> Fit:
     """Fit P(y) = sigmoid(design @ beta) by maximum likelihood, with Firth's penalty or a ridge.
 
-    Ours: neither statsmodels nor scikit-learn has Firth's penalty or a sandwich with leverages.
+    Ours: neither statsmodels nor scikit-learn has Firth's penalty or pulls with leverages.
 
     Args:
         design: one row per outcome, shape (n, k), of full rank unless there is a ridge.
         y: outcomes within 0..1; a tie is 0.5.
-        groups: number of the cluster of each row, from 0.
+        clusters: number of the cluster of each row, from 0.
         firth: add Jeffreys' penalty, which keeps coefficients finite where one side always wins.
         ridge: shape (k,), the weight of each squared coefficient in the loss.
 
-    Returns:
-        The fit; its covariance is the sandwich summed over clusters, at least the model's own.
-
-    Source: D. Firth, "Bias reduction of maximum likelihood estimates", 1993; sandwich with
-    leverages (HC2).
+    Source: D. Firth, "Bias reduction of maximum likelihood estimates", 1993; J. MacKinnon and H.
+    White, 1985 (HC2).
     """
     k = design.shape[1]
     penalty = np.zeros(k) if ridge is None else 2.0 * ridge
@@ -65,26 +100,11 @@ def fit_logistic(
         if longest < 1e-10 or float(np.abs(beta).max()) > 500.0:
             break
     p, inverse, leverage = _moments(design, beta, penalty)
-    n_groups = int(groups.max()) + 1
-    scores = np.zeros((n_groups, k))
-    residuals = (y - p) / np.sqrt(1.0 - np.minimum(leverage, 0.9))
-    np.add.at(scores, groups, design * residuals[:, None])
-    sandwich = inverse @ (scores.T @ scores) @ inverse
-    # few losses leave small residuals; the model's own variance, less where ties make outcomes vary
-    # less, is then nearer
-    between = ((y > 0.0) & (y < 1.0)).any()
-    own = max(float((p * (1.0 - p)).sum()), 1e-300)
-    varied = min(1.0, float(((y - p) ** 2).sum()) / own) if between else 1.0
-    # compared in every direction and not by coordinate, so that nothing depends on which basis the
-    # strengths were given in
-    values, vectors = np.linalg.eigh(inverse)
-    used = values > 1e-12 * max(float(values.max()), 1e-300)
-    vectors, roots = vectors[:, used], np.sqrt(values[used])
-    back = vectors / roots
-    ratios, turned = np.linalg.eigh(back.T @ sandwich @ back)
-    turned = (vectors * roots) @ turned
-    covariance = (turned * np.maximum(ratios, varied)) @ turned.T
-    return Fit(beta, covariance, max(1.0, n_groups - float(k)), longest < 1e-6)
+    residuals, spread = y - p, p * (1.0 - p)
+    if ((y > 0.0) & (y < 1.0)).any():  # ties make outcomes vary less
+        spread = spread * min(1.0, float(residuals @ residuals) / max(float(spread.sum()), 1e-300))
+    residuals /= np.sqrt(1.0 - np.minimum(leverage, 0.9))
+    return Fit(beta, design @ inverse, residuals, spread, clusters, longest < 1e-6)
 
 
 def _moments(design: Floats, beta: Floats, penalty: Floats) -> tuple[Floats, Floats, Floats]:
@@ -112,7 +132,7 @@ class RankedSystem:
         strength: log-odds scale; the strengths of one group have mean 0, and P(i beats j) =
             sigmoid(s_i - s_j).
         ci95: interval of the strength against the mean of its group; an end the data do not limit
-            is infinite.
+            is infinite, and both are where all comparisons are on one prompt.
         games: comparisons it took part in.
         group: number of the group of systems that are connected by comparisons; strengths compare
             within one group only.
@@ -167,7 +187,7 @@ def bradley_terry(
 ) -> Ranking:
     """Rank systems by the Bradley–Terry model, P(i beats j) = sigmoid(s_i - s_j).
 
-    Intervals come from the sandwich over clusters. Where the maximum likelihood does not exist
+    Intervals are over clusters. Where the maximum likelihood does not exist
     because some systems never lost to the others, Firth's penalty gives finite strengths, the open
     end of the interval is infinite, and a note says so.
 
@@ -234,43 +254,39 @@ def bradley_terry(
     if ridge > 0.0:
         penalty = np.full(design.shape[1], ridge)
         penalty[:free] /= math.log(10.0) ** 2
-    _, places = np.unique(prompts, return_inverse=True)
-    fit = fit_logistic(design, y, places, firth=bool(open_ends) and penalty is None, ridge=penalty)
+    fit = fit_logistic(design, y, prompts, firth=bool(open_ends) and penalty is None, ridge=penalty)
     if penalty is None and (not fit.converged or float(np.abs(fit.beta).max()) > _RUN_OFF):
-        fit = fit_logistic(design, y, places)
+        fit = fit_logistic(design, y, prompts)
         if not open_ends:
             notes.append(
                 "the results and the features together decide every comparison; strengths are "
                 "penalised"
             )
-    strengths, covariance = basis @ fit.beta[:free], basis @ fit.covariance[:free, :free] @ basis.T
-    quantile = t_quantile(fit.df, confidence)
-
-    def spread(estimate: float, variance: float, ends: int = 0) -> tuple[float, Interval]:
-        half = quantile * math.sqrt(max(0.0, float(variance)))
-        low = -math.inf if ends & 1 else float(estimate) - half
-        high = math.inf if ends & 2 else float(estimate) + half
-        return float(estimate), Interval(low, high)
-
+    directions = np.column_stack([basis, np.zeros((k, len(style)))])
     games = (won + won.T).sum(axis=1)
-    ranks = _ranks(strengths, covariance, groups, fit.df, confidence)
-    systems = [
-        RankedSystem(
-            name,
-            *spread(strengths[i], covariance[i, i], open_ends.get(i, 0)),
-            round(float(games[i])),
-            groups[i],
-            *ranks[i],
+    ranks = _ranks(fit, directions, groups, confidence)
+    systems = []
+    for i, name in enumerate(names):
+        figure, ends = fit.figure(directions[i]), open_ends.get(i, 0)
+        low, high = _interval(figure, confidence)
+        systems.append(
+            RankedSystem(
+                name,
+                figure.estimate,
+                Interval(-math.inf if ends & 1 else low, math.inf if ends & 2 else high),
+                round(float(games[i])),
+                groups[i],
+                *ranks[i],
+            )
         )
-        for i, name in enumerate(names)
-    ]
+    styles = [fit.figure(direction) for direction in np.eye(len(fit.beta))[free:]]
     effects = {
-        name: spread(fit.beta[j], fit.covariance[j, j])
-        for j, name in enumerate(columns, start=free)
+        name: (figure.estimate, _interval(figure, confidence))
+        for name, figure in zip(columns, styles, strict=True)
     }
     systems.sort(key=lambda system: (system.group, -system.strength, system.name))
     return Ranking(
-        tuple(systems), len(y), int((~kept).sum()), int(places.max()) + 1, effects, tuple(notes)
+        tuple(systems), len(y), int((~kept).sum()), len(np.unique(prompts)), effects, tuple(notes)
     )
 
 
@@ -365,24 +381,31 @@ def _basis(groups: Sequence[int]) -> Floats:
     return np.asarray(vectors[:, values > 0.5])
 
 
+def _interval(figure: Estimate, confidence: float) -> Interval:
+    return figure.interval(confidence) or Interval(-math.inf, math.inf)
+
+
 def _ranks(
-    strengths: Floats, covariance: Floats, groups: Sequence[int], df: float, confidence: float
+    fit: Fit, directions: Floats, groups: Sequence[int], confidence: float
 ) -> list[tuple[int, int]]:
-    """Best and worst rank of each system that its pairwise differences leave (Bonferroni)."""
-    ranks, own = [], np.diag(covariance)
-    for i, strength in enumerate(strengths):
-        rivals = [j for j, group in enumerate(groups) if group == groups[i] and j != i]
-        quantile = t_quantile(df, 1.0 - (1.0 - confidence) / max(1, len(rivals)))
-        gap = strengths[rivals] - strength
-        variance = np.maximum(own[i] + own[rivals] - 2.0 * covariance[i, rivals], 0.0)
-        margin = np.maximum(quantile * np.sqrt(variance), 1e-9)
-        better, worse = (int(np.sum(turn * gap > margin)) for turn in (1.0, -1.0))
-        ranks.append((1 + better, 1 + len(rivals) - worse))
+    """Best and worst rank of each system that the differences within its group leave (Bonferroni)."""
+    sizes = [groups.count(group) for group in groups]
+    ranks = [(1, size) for size in sizes]
+    for pair in combinations(range(len(groups)), 2):
+        if groups[pair[0]] != groups[pair[1]]:
+            continue
+        gap = fit.figure(directions[pair[0]] - directions[pair[1]])
+        p = gap.p_value(0.0)
+        if p is not None and p < (1.0 - confidence) / (sizes[pair[0]] - 1):
+            stronger, weaker = pair if gap.estimate > 0.0 else pair[::-1]
+            ranks[stronger] = ranks[stronger][0], ranks[stronger][1] - 1
+            ranks[weaker] = ranks[weaker][0] + 1, ranks[weaker][1]
     return ranks
 
 
 class LengthControlled(NamedTuple):
-    """Win rate of A at equal length, 0..1, and its interval; both None where nothing was compared.
+    """Win rate of A at equal length, 0..1, and its interval; both None where nothing was compared,
+    the interval also where all comparisons are of one cluster or alike.
 
     `length_effect` is the change in log-odds from a difference of one standard deviation (through
     tanh), `n` the comparisons.
@@ -404,8 +427,7 @@ def length_controlled(
     """Win rate of A at equal length, 0..1, with its interval.
 
     log-odds of A = b0 + b1 * tanh((length_a - length_b) / sd); the win rate is sigmoid(b0). Firth's
-    fit is finite even if one side always wins. The interval is taken on the log-odds, from the
-    clustered sandwich with Student's quantile.
+    fit is finite even if one side always wins. The interval is taken on the log-odds.
 
     AlpacaEval 2 also has a term for the difficulty of each of its own 805 prompts, which other
     prompts do not have. Its published standard error, the spread of the fitted probabilities,
@@ -447,10 +469,14 @@ def length_controlled(
     sd = float(difference.std(ddof=1)) if len(y) > 1 else 0.0
     columns = [np.ones(len(y))] + ([np.tanh(difference / sd)] if sd > 0.0 else [])
     fit = fit_logistic(np.column_stack(columns), y, groups)
-    half = t_quantile(fit.df, confidence) * math.sqrt(fit.covariance[0, 0])
-    rate, low, high = (float(expit(fit.beta[0] + off)) for off in (0.0, -half, half))
-    effect = float(fit.beta[1]) if len(columns) > 1 else None
-    return LengthControlled(rate, Interval(low, high), effect, len(y))
+    figure = fit.figure(np.eye(len(columns))[0])
+    ends = figure.interval(confidence)
+    return LengthControlled(
+        float(expit(figure.estimate)),
+        None if ends is None else Interval(*map(float, expit(ends))),
+        float(fit.beta[1]) if len(columns) > 1 else None,
+        len(y),
+    )
 
 
 def __getattr__(name: str) -> Any:

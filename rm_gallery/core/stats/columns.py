@@ -62,6 +62,14 @@ def _are_numbers(names: Array) -> bool:
     return 0 <= names.min() and names.max() < len(names) and bool(np.bincount(names).all())
 
 
+def check_columns(first: Array, second: Array, name: str, other: str) -> None:
+    """Raise ConfigError unless both are columns of one length."""
+    if first.shape != second.shape or first.ndim != 1:
+        raise ConfigError(
+            f"{name} and {other} need the same length, got {first.shape} and {second.shape}"
+        )
+
+
 def first_seen(names: Array) -> Integers:
     """Number equal entries 0, 1, … in the order they appear."""
     _, first, codes = np.unique(names, return_index=True, return_inverse=True)

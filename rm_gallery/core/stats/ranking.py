@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rm_gallery.core.stats import ArrayLike, Floats, Names, np
-from rm_gallery.core.stats.clustered import check_columns, clustered_mean
+from rm_gallery.core.stats.columns import check_columns
 from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.core.stats.uncertainty import clustered_mean
 from rm_gallery.core.utils.errors import ConfigError
 
 Wins = Sequence[Sequence[float]]
@@ -212,7 +213,7 @@ class Gaps:
 
     Attributes:
         n: gaps.
-        mean: their mean; `ci95` its interval over clusters.
+        mean: their mean; `ci95` its interval over clusters, None for one cluster or equal gaps.
         quantiles: at 5, 25, 50, 75 and 95 %.
         positive: share of gaps above 0, `positive_ci95` its interval; `tied` the share that is 0.
         effect: mean over standard deviation; None where gaps do not vary. Comparable between
@@ -223,10 +224,10 @@ class Gaps:
 
     n: int
     mean: float
-    ci95: Interval
+    ci95: Interval | None
     quantiles: tuple[float, ...]
     positive: float
-    positive_ci95: Interval
+    positive_ci95: Interval | None
     tied: float
     effect: float | None
     edges: tuple[float, ...]
@@ -265,17 +266,16 @@ def reward_gaps(
         )
     reach = float(np.max(np.abs(gaps))) or 1.0
     spread = float((gaps / reach).std())
-    mean = clustered_mean(gaps / reach, clusters, bounds=(-1.0, 1.0))
+    # the largest gap that was seen is no bound of gaps
+    mean = clustered_mean(gaps / reach, clusters, bounds=(-math.inf, math.inf))
     positive = clustered_mean((gaps > 0).astype(np.float64), clusters)
     assert mean is not None and positive is not None
-    # the largest gap that was seen is no bound of gaps: a normal interval, not one cut at it
-    half = 1.959963984540054 * mean.standard_error * reach
-    centre = mean.estimate * reach
+    ends = mean.interval()
     counts, edges = np.histogram(gaps / reach, bins=bins)
     return Gaps(
         len(gaps),
-        centre,
-        Interval(centre - half, centre + half),
+        mean.estimate * reach,
+        ends and Interval(ends.low * reach, ends.high * reach),
         tuple(np.quantile(gaps, QUANTILES).tolist()),
         positive.estimate,
         positive.interval(),
@@ -293,7 +293,8 @@ class BestOf(NamedTuple):
         n: answers drawn per prompt.
         value: expected value of the answer picked, in the unit of the values; n = 1 is picking
             blindly.
-        ci95: its interval over prompts.
+        ci95: its interval over prompts; None for one cluster, and where values beyond 0..1 are all
+            equal.
         oracle: expected value of the best answer drawn, which nobody exceeds.
         score: expected score of the answer picked; where it rises and `value` does not, the reward
             is being gamed.
@@ -302,7 +303,7 @@ class BestOf(NamedTuple):
 
     n: int
     value: float
-    ci95: Interval
+    ci95: Interval | None
     oracle: float
     score: float
     n_prompts: int
@@ -376,9 +377,8 @@ def best_of_n_curve(
     names = None if clusters is None else [clusters[place] for place in kept]
     judged, real = ([side[place] for place in kept] for side in (scores, values))
     low, high = min(map(min, real)), max(map(max, real))
-    # within 0..1 shares have their interval; other values are put on the scale of those seen
-    if 0.0 <= low and high <= 1.0:
-        low, high = 0.0, 1.0
+    # the largest value that was seen is no bound of gold scores
+    low, high = (0.0, 1.0) if 0.0 <= low and high <= 1.0 else (-math.inf, math.inf)
     curve = []
     for n in ns:
         picked, best, liked = (

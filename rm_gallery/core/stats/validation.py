@@ -11,8 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from rm_gallery.core.stats import Array, ArrayLike, Floats, Names, Numbers, np
 from rm_gallery.core.stats.agreement import cohen_kappa_estimate, complete_units, spearman_estimate
-from rm_gallery.core.stats.clustered import check_columns
-from rm_gallery.core.stats.columns import cluster_numbers, numbers
+from rm_gallery.core.stats.columns import check_columns, cluster_numbers, numbers
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.uncertainty import Estimate, clustered_mean, share_of
 from rm_gallery.core.utils.errors import ConfigError
@@ -22,7 +21,8 @@ MOST_CATEGORIES = 20
 
 @dataclass(frozen=True)
 class Validation:
-    """Agreement of scores with labels; an undefined figure is None, and so is its interval.
+    """Agreement of scores with labels; an undefined figure is None, and so is its interval;
+    there is none either where all units are of one cluster.
 
     Attributes:
         n: units with a score and a label.
@@ -166,7 +166,9 @@ _DRAWS = 200
 
 
 class CalibrationBin(NamedTuple):
-    """Mean prediction and observed rate of predictions of about the same probability."""
+    """Mean prediction and observed rate of predictions of about the same probability; the rate has no
+    interval where they are of one cluster.
+    """
 
     low: float
     high: float
