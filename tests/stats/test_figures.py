@@ -49,7 +49,7 @@ def told(value: Any) -> Any:
         return {
             one.name: told(getattr(value, one.name))
             for one in fields(value)
-            if not one.name.startswith("_")
+            if one.repr and not one.name.startswith("_")
         }
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return (

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from rm_gallery.core.stats import Array, Floats, Names, Numbers, np
 from rm_gallery.core.stats.clustered import cluster_numbers
-from rm_gallery.core.stats.corrected import numbers
+from rm_gallery.core.stats.columns import numbers
 from rm_gallery.core.stats.intervals import Interval, check_level, t_quantile
 from rm_gallery.core.utils.compat import earlier
 from rm_gallery.core.utils.errors import ConfigError

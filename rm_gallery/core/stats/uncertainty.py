@@ -72,8 +72,9 @@ class Figure:
 
     Attributes:
         estimate: the figure.
-        pulls: what each row moves the estimate by, shape (rows,); 0 where it does not count.
-        weights: share of the information that each row brings, shape (rows,), at least 0, sum 1.
+        pulls: what each row moves the estimate by, shape (rows,).
+        weights: share of the information that each row brings, shape (rows,), at least 0, sum 1; 0
+            where it does not count, though it may pull (rows without a label).
         clusters: number of each row's cluster, from 0.
         bounds: smallest and largest possible figure; infinite where there is none.
         scale: see `Scale`; open where a bound is infinite.
@@ -99,14 +100,17 @@ class Figure:
         return int(np.count_nonzero(self.weights))
 
     @cached_property
-    def _by_cluster(self) -> tuple[Floats, Floats]:
-        """Sums of pulls and of weights of each cluster with rows that count."""
+    def _by_cluster(self) -> tuple[Floats, Floats, float]:
+        """Sums of pulls and of weights of each cluster with rows that count, and the variance that
+        the other clusters bring.
+        """
         sums, weights = (
             np.bincount(self.clusters, weights=each).astype(np.float64)
             for each in (self.pulls, self.weights)
         )
         there = weights > 0.0
-        return sums[there], weights[there]
+        others = sums[~there]
+        return sums[there], weights[there], float(others @ others)
 
     @property
     def n_clusters(self) -> int:
@@ -126,26 +130,32 @@ class Figure:
         At least that of one common correlation within clusters, for the few large ones may happen
         to agree, and at least that of independent rows.
         """
-        sums, weights = self._by_cluster
+        sums, weights, others = self._by_cluster
         k = self.n_clusters
         if k < 2:
             return math.inf
-        rows = float(self.pulls @ self.pulls)
         if k == self.n:
             known = self.all_or_nothing and self.scale == "share"
-            return rows * (1.0 if known else k / (k - 1.0)) + self.unseen
-        apart = float(np.sum(sums**2 / (1.0 - np.minimum(weights, _NEVER_ONE))))
-        sizes = np.bincount(self.clusters[self.weights > 0.0]).astype(np.float64)
+            return float(sums @ sums) * (1.0 if known else k / (k - 1.0)) + others + self.unseen
+        apart = float(np.sum(sums**2 / (1.0 - np.minimum(weights, _NEVER_ONE)))) + others
+        counted = self.weights > 0.0
+        codes, pulls = self.clusters[counted], self.pulls[counted]
+        rows, others = float(pulls @ pulls), float(self.pulls @ self.pulls)
+        sizes = np.bincount(codes).astype(np.float64)
+        sums = np.bincount(codes, weights=pulls).astype(np.float64)[sizes > 0.0]
         sizes = sizes[sizes > 0.0]
         design = 1.0 + (float(sizes @ sizes) / self.n - 1.0) * _within(sums, sizes, rows)
-        return max(apart, rows * design * k / (k - 1.0)) + self.unseen
+        alike = rows * design * k / (k - 1.0) + others - rows
+        return max(apart, alike) + self.unseen
 
     @cached_property
     def df(self) -> float:
         """Degrees of freedom of the variance: those of a sum of squares over clusters as heavy as
         these (Satterthwaite, Bell and McCaffrey).
         """
-        _, w = self._by_cluster
+        _, w, _ = self._by_cluster
+        if len(w) < 2:
+            return 1.0
         if len(w) == self.n:
             known = self.all_or_nothing and self.scale == "share"
             return math.inf if known else max(1.0, self.n - float(self.parameters))
@@ -156,7 +166,8 @@ class Figure:
         pairs = (square * total) ** 2 + 2.0 * (second * total + first**2)
         pairs -= 4.0 * square * first * total + float(np.sum((d * (square - 2.0 * w)) ** 2))
         squares = float(np.sum((d * own) ** 2)) + max(pairs, 0.0)
-        return max(1.0, float(d @ own) ** 2 / squares - (self.parameters - 1.0))
+        left = (len(w) - self.parameters) / (len(w) - 1.0)
+        return max(1.0, left * float(d @ own) ** 2 / squares)
 
     @property
     def standard_error(self) -> float:
@@ -187,7 +198,7 @@ class Figure:
     @cached_property
     def _sides(self) -> tuple[int, int]:
         """Clusters above and below the middle of the bounds; ties lie on it and say nothing."""
-        sums, weights = self._by_cluster
+        sums, weights, _ = self._by_cluster
         away = sums + weights * (self.estimate - (self.bounds[0] + self.bounds[1]) / 2.0)
         near = _EQUAL * (self.bounds[1] - self.bounds[0])
         return int(np.sum(away > near)), int(np.sum(away < -near))
@@ -417,7 +428,7 @@ def clustered_mean(
     places, shares = strata_shares(strata, weights, len(outcomes))
     if not len(outcomes) or not shares.any():
         return None
-    whole, unseen = _all_or_nothing(outcomes, bounds), 0.0
+    whole, unseen = all_or_nothing(outcomes, bounds), 0.0
     if len(shares) == 1:  # speed and room: a million rows
         per_row: Floats = np.full(len(outcomes), 1.0 / len(outcomes))
         estimate = math.fsum(outcomes) / len(outcomes)
@@ -436,7 +447,7 @@ def clustered_mean(
         per_row,
         codes,
         bounds,
-        _scale(bounds),
+        scale_of(bounds),
         whole,
         int(np.count_nonzero(shares)),
         unseen,
@@ -452,11 +463,13 @@ def _unseen(means: Floats, counts: Integers, shares: Floats) -> float:
     return float(np.sum(shares**2 * more / counts))
 
 
-def _scale(bounds: tuple[float, float]) -> Scale:
+def scale_of(bounds: tuple[float, float]) -> Scale:
+    """A share between finite bounds, else open."""
     return "share" if math.isfinite(bounds[0] + bounds[1]) else "open"
 
 
-def _all_or_nothing(outcomes: Floats, bounds: tuple[float, float]) -> bool:
+def all_or_nothing(outcomes: Floats, bounds: tuple[float, float]) -> bool:
+    """Whether all outcomes lie on a bound or midway."""
     low, high = bounds
     middle = (low + high) / 2.0
     return math.isfinite(middle) and bool(
@@ -501,7 +514,7 @@ def share_of(
     estimate = float(above.sum()) / total
     pulls = (above - estimate * below) / total
     codes = cluster_numbers(clusters, len(above))
-    return Figure(estimate, pulls, below / total, codes, bounds, _scale(bounds), True)
+    return Figure(estimate, pulls, below / total, codes, bounds, scale_of(bounds), True)
 
 
 def combination(parts: Sequence[tuple[Figure, float]]) -> Figure:
@@ -602,7 +615,7 @@ def left_out(
     known = np.array([estimate if one is None else one for one in without])
     pulls = (estimate - known) * (1.0 - share)
     pulls -= share * pulls.sum()
-    return Figure(estimate, pulls, share, np.arange(len(share)), bounds, scale or _scale(bounds))
+    return Figure(estimate, pulls, share, np.arange(len(share)), bounds, scale or scale_of(bounds))
 
 
 # -- several at once -------------------------------------------------------------------------------
