@@ -125,7 +125,8 @@ def test_both_intervals_hold_what_they_are_about() -> None:
     both = same = 0
     fixed = rng.beta(1.4, 0.6, n)
     for _ in range(repeats):
-        both += parts(drawn(rng, n, 3, 1.0)).ci95.covers(0.7)
+        ends = parts(drawn(rng, n, 3, 1.0)).ci95
+        both += ends is not None and ends.covers(0.7)
         again = parts([(rng.random(n) < fixed).astype(float).tolist() for _ in range(3)])
         assert again.ci95_same_prompts is not None
         same += again.ci95_same_prompts.covers(float(fixed.mean()))

@@ -464,7 +464,10 @@ def _stratum(
     base = residuals[0]  # residuals that are all equal have no spread, not that of rounding
     centre = float(base + weights @ (residuals - base))
     pulls = np.where(over, predicted - mean, 0.0) / math.sqrt(n * (n - 1.0) if n > 1 else 1.0)
-    pulls[labelled] += weights * (residuals - centre)
+    # means of verdicts that were fitted to the labels lie too near to them
+    k, fitted = len(np.unique(groups[labelled])), 1 if verdicts is None else parameters
+    near = math.sqrt((k - 1.0) / (k - fitted)) if k > fitted else 1.0
+    pulls[labelled] += near * weights * (residuals - centre)
     every = np.zeros(len(y))
     every[labelled] = weights
     unseen = _unseen(yl, predicted[labelled] + centre, weights, bounds)
