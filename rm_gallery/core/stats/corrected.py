@@ -34,6 +34,8 @@ from rm_gallery.core.utils.errors import ConfigError
 
 _MOST_PROBABILITIES = 4
 """Labels drawn with no more different probabilities than this are a stratified sample."""
+_UNSEEN = 1.5
+"""Labels that were not seen, over all predictions; at most one each."""
 _MOST_CELLS = 4
 """Errors of more different predictions than this are looked at together."""
 _MOST_LABELS = 5
@@ -527,4 +529,5 @@ def _unseen(yl: Floats, predicted: Floats, weights: Floats, bounds: tuple[float,
         np.bincount(cells, weights=each) for each in (None, weights**2 * errors, weights**2, ends)
     )
     more = np.maximum(square * supposed / counts - seen, 0.0)
-    return float(np.sum(more / (counts + 1.0)))
+    one = min(1.0, _UNSEEN / len(counts))
+    return float(np.sum(one * more / (counts + one)))
