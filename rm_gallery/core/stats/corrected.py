@@ -8,8 +8,8 @@ labelled one by its residual: a `Figure`, whose interval this is. Sources: A. An
 
 Ours, not `ppi-python`: its normal interval covers 79 to 91 % instead of 95 % with few labels and a
 high pass rate, always on the optimistic side, because a rate near its bound varies less and few
-labels show few of the judge's errors; it has neither clusters nor strata by verdict. Here half a
-label more at either end of the scale, with each verdict, adds to the variance.
+labels show few of the judge's errors; it has neither clusters nor strata by verdict. Here a few
+labels more at the ends of the scale, which were not seen, add to the variance.
 """
 
 from __future__ import annotations
@@ -511,7 +511,7 @@ def _tuned(
 
 
 def _unseen(yl: Floats, predicted: Floats, weights: Floats, bounds: tuple[float, float]) -> float:
-    """What half a label at either end adds to the variance with each prediction.
+    """What up to one label more at the ends of the scale adds to the variance with each prediction.
 
     Few labels show few or none of a judge's errors; their plain variance is then far too small.
     """
