@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from rm_gallery.core.stats import Bools, np
 from rm_gallery.core.stats.consistency import Drift, drift
+from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.planning import correlation_within
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.figures import plain
@@ -183,6 +184,11 @@ def drift_lines(comparison: Drift, old: str, new: str) -> list[str]:
     noise = comparison.noise
     repeats = "" if noise is None else f"; repeats of one version differ on {noise:.1%}"
     known = {**vars(comparison), "old": old, "new": new, "repeats": repeats}
+    known["flip_ends"] = _ends(comparison.flip_ci95, ".1%")
+    for name, form in (("shift", "+.4g"), ("agreement", "+.1%")):
+        if (change := known[name]) is not None:
+            p = "" if change.p_value is None else f", p = {change.p_value:.3g}"
+            known[f"{name}_sure"] = f"{_ends(change.ci95, form)}{p}"
     return [
         "drift: " + "; ".join(comparison.findings) if comparison.findings else "no drift found",
         *(text.format_map(known) for name, text in _SENTENCES if known[name] is not None),
@@ -190,24 +196,26 @@ def drift_lines(comparison: Drift, old: str, new: str) -> list[str]:
     ]
 
 
+def _ends(interval: Interval | None, form: str) -> str:
+    """An interval behind its figure; nothing where none is known."""
+    return "" if interval is None else f" [{interval.low:{form}}, {interval.high:{form}}]"
+
+
 _SENTENCES = (
     ("n", "old {old}, new {new}: {n} anchors scored by both, {n_missing} by one or neither"),
     (
         "shift",
-        "mean score {shift.old:.4g} to {shift.new:.4g}: change {shift.change:+.4g} "
-        "[{shift.ci95.low:+.4g}, {shift.ci95.high:+.4g}], p = {shift.p_value:.3g}",
+        "mean score {shift.old:.4g} to {shift.new:.4g}: change {shift.change:+.4g}{shift_sure}",
     ),
     (
         "flip_rate",
-        "changed on {flip_rate:.1%} of the anchors "
-        "[{flip_ci95.low:.1%}, {flip_ci95.high:.1%}]{repeats}",
+        "changed on {flip_rate:.1%} of the anchors{flip_ends}{repeats}",
     ),
     ("excess_p", "farther apart than repeats by {excess:+.3g}, p = {excess_p:.3g}"),
     (
         "agreement",
         "agreement with labels {agreement.old:.1%} to {agreement.new:.1%}: change "
-        "{agreement.change:+.1%} [{agreement.ci95.low:+.1%}, {agreement.ci95.high:+.1%}], "
-        "p = {agreement.p_value:.3g}, n = {agreement.n}",
+        "{agreement.change:+.1%}{agreement_sure}, n = {agreement.n}",
     ),
 )
 """What is said of each figure of a `Drift` that is known."""

@@ -22,7 +22,7 @@ from rm_gallery import (
     RewardResult,
     Unscored,
 )
-from rm_gallery.core.stats.prediction_powered import mended, verdict_numbers
+from rm_gallery.core.stats.labelled import mended, verdict_numbers
 from rm_gallery.core.text.canonical import turn_text
 from rm_gallery.core.utils.file import deeper, split_samples
 from rm_gallery.core.utils.identity import digest

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from rm_gallery.core.stats.consistency import Repeats, drift, variance_parts
+from rm_gallery.study.drift import drift_lines
 
 
 def runs(
@@ -124,8 +125,22 @@ def test_both_intervals_hold_what_they_are_about() -> None:
     both = same = 0
     fixed = rng.beta(1.4, 0.6, n)
     for _ in range(repeats):
-        both += parts(drawn(rng, n, 3, 1.0)).ci95.covers(0.7)
+        ends = parts(drawn(rng, n, 3, 1.0)).ci95
+        both += ends is not None and ends.covers(0.7)
         again = parts([(rng.random(n) < fixed).astype(float).tolist() for _ in range(3)])
         assert again.ci95_same_prompts is not None
         same += again.ci95_same_prompts.covers(float(fixed.mean()))
     assert 0.92 <= both / repeats <= 0.98 and 0.92 <= same / repeats <= 0.98
+
+
+def test_one_cluster_of_anchors_says_nothing_about_others() -> None:
+    """An interval from one conversation was one from its rows, as if they were independent."""
+    old, new = [0.0, 1.0] * 6, [1.0, 1.0] * 6
+    found = drift(old, new, labels=old, clusters=["a"] * 12)
+    assert found.agreement is not None
+    for change in (found.shift, found.agreement):
+        assert (change.ci95, change.p_value) == (None, None)
+    assert found.flip_ci95 is None and not found.findings
+    assert sum("all anchors lie in one cluster" in note for note in found.notes) == 1
+    said = "\n".join(drift_lines(found, "a", "b"))
+    assert "change +0.5\n" in said and "None" not in said

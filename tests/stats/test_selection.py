@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import fisher_exact
 
-from rm_gallery.core.stats.prediction_powered import labels_follow_verdicts
+from rm_gallery.core.stats.labelled import labels_follow_verdicts
 
 Floats = NDArray[Any]
 

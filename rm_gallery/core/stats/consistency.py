@@ -13,10 +13,11 @@ from statistics import NormalDist
 from typing import Any, NamedTuple
 
 from rm_gallery.core.stats import Bools, Floats, Names, Numbers, np
-from rm_gallery.core.stats.clustered import clustered_mean, names_where, strata_shares
-from rm_gallery.core.stats.corrected import Corrected, corrected_mean, farthest_outside, numbers
+from rm_gallery.core.stats.columns import names_where, numbers
+from rm_gallery.core.stats.corrected import farthest_outside
 from rm_gallery.core.stats.intervals import Interval, check_level
 from rm_gallery.core.stats.significance import holm, sign_test
+from rm_gallery.core.stats.uncertainty import clustered_mean, strata_shares
 from rm_gallery.core.utils.errors import ConfigError
 
 
@@ -26,7 +27,7 @@ class PositionBias(NamedTuple):
     Attributes:
         advantage: mean win of the answer shown first less that of the same answer shown second,
             -1..1; 0 without bias.
-        ci95: its interval.
+        ci95: its interval; None with pairs of one cluster.
         p_value: exact two-sided sign test of the pairs whose verdict depends on the order; None
             without a pair.
         favoured_first: pairs in which each answer does better when shown first.
@@ -83,12 +84,17 @@ def position_bias(
     if farthest_outside(np.concatenate([first[both], second[both]]), 0.0, 1.0) is not None:
         raise ConfigError("wins lie within 0..1: 1 where A won, 0.5 for a tie, 0 where B won")
     gain = (first - second)[both]
-    mean_gain = corrected_mean(
-        gain, gain, clusters=names_where(clusters, both), bounds=(-1.0, 1.0), confidence=confidence
-    )
+    mean_gain = clustered_mean(gain, names_where(clusters, both), bounds=(-1.0, 1.0))
+    assert mean_gain is not None
     up, down = int((gain > 0.0).sum()), int((gain < 0.0).sum())
     return PositionBias(
-        mean_gain.estimate, mean_gain.ci95, sign_test(up, down), up, down, n, len(both) - n
+        mean_gain.estimate,
+        mean_gain.interval(confidence),
+        sign_test(up, down),
+        up,
+        down,
+        n,
+        len(both) - n,
     )
 
 
@@ -98,7 +104,8 @@ class Repeats:
 
     Attributes:
         score: mean over samples of their mean over runs.
-        ci95: its interval, for other prompts *and* other runs of the judge.
+        ci95: its interval, for other prompts *and* other runs of the judge; None with samples of
+            one cluster.
         ci95_same_prompts: for other runs on the same prompts; None where no sample was judged
             twice.
         scores: the score of each run, over the samples it scored.
@@ -112,7 +119,7 @@ class Repeats:
     """
 
     score: float
-    ci95: Interval
+    ci95: Interval | None
     ci95_same_prompts: Interval | None
     scores: tuple[float | None, ...]
     judge_variance: float | None
@@ -220,13 +227,15 @@ _MOST_ASSIGNMENTS = 500
 
 
 class Change(NamedTuple):
-    """A mean of both versions, its change with interval, and the p-value of "no change"."""
+    """A mean of both versions, its change with interval, and the p-value of "no change"; both None
+    where nothing is known, as with anchors of one cluster.
+    """
 
     old: float
     new: float
     change: float
-    ci95: Interval
-    p_value: float
+    ci95: Interval | None
+    p_value: float | None
     n: int
 
 
@@ -238,7 +247,7 @@ class Drift:
         n: anchors that both versions scored.
         n_missing: anchors that one version or both did not score.
         flip_rate: share of anchors on which the two versions differ by more than the tolerance.
-        flip_ci95: its interval.
+        flip_ci95: its interval; None with anchors of one cluster.
         noise: the same share between repeats of one version; None without repeats.
         excess: mean distance between versions minus that between repeats of one, in the unit of the
             scores; 0 without drift.
@@ -254,7 +263,7 @@ class Drift:
     n: int
     n_missing: int
     flip_rate: float
-    flip_ci95: Interval
+    flip_ci95: Interval | None
     noise: float | None
     excess: float | None
     excess_p: float | None
@@ -338,7 +347,13 @@ def drift(
     means = [np.asarray(np.nanmean([run[both] for run in side], axis=0)) for side in (olds, news)]
     shift = _change(means, kept, high - low, confidence)
     flips = (np.abs(news[0] - olds[0])[both] > tolerance).astype(np.float64)
-    rate = corrected_mean(flips, flips, clusters=kept, confidence=confidence)
+    rate = clustered_mean(flips, kept)
+    assert rate is not None
+    if rate.n_clusters == 1:
+        notes.append(
+            "all anchors lie in one cluster, so nothing is known about how clusters differ: there is "
+            "neither an interval nor a p-value of the means"
+        )
     noise = excess = excess_p = None
     if len(olds) + len(news) > 2:
         noise = _self_difference(olds, news, tolerance)
@@ -362,13 +377,12 @@ def drift(
             notes.append(
                 "fewer than 2 anchors have a label, so agreement with people is not compared"
             )
-    assert rate.estimate is not None and rate.ci95 is not None
     findings = _findings(shift, excess, excess_p, agreement, 1.0 - confidence)
     return Drift(
         n,
         missing,
         rate.estimate,
-        rate.ci95,
+        rate.interval(confidence),
         noise,
         excess,
         excess_p,
@@ -405,17 +419,14 @@ def _change(
 ) -> Change:
     old, new = sides
     difference = new - old
-    mean_change: Corrected = corrected_mean(
-        difference, difference, clusters=clusters, bounds=(-reach, reach), confidence=confidence
-    )
-    p = mean_change.p_value(0.0)
-    assert mean_change.estimate is not None and mean_change.ci95 is not None and p is not None
+    mean_change = clustered_mean(difference, clusters, bounds=(-reach, reach))
+    assert mean_change is not None
     return Change(
         float(old.mean()),
         float(new.mean()),
         mean_change.estimate,
-        mean_change.ci95,
-        p,
+        mean_change.interval(confidence),
+        mean_change.p_value(0.0),
         len(difference),
     )
 
@@ -489,7 +500,7 @@ def _findings(
     asked = [
         (change.p_value, f"{what} went from {change.old:.4g} to {change.new:.4g}")
         for what, change in (("the mean score", shift), ("agreement with the labels", agreement))
-        if change is not None
+        if change is not None and change.p_value is not None
     ]
     if excess is not None and excess_p is not None:
         asked.append(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -120,82 +119,6 @@ def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval | No
     mean = math.fsum(values) / n
     half = t_quantile(n - 1, level) * float(np.std(values, ddof=1)) / math.sqrt(n)
     return Interval(mean - half, mean + half)
-
-
-class Piece(NamedTuple):
-    """One stratum of a weighted mean; `n_eff` is the number of 0/1 labels of its precision."""
-
-    share: float
-    estimate: float
-    n_eff: float
-    variance: float
-
-
-@dataclass(frozen=True)
-class ScoreTest:
-    """A weighted mean of strata; their score intervals are combined by squares (MOVER).
-
-    Ours: no package combines score intervals with a common excess variance and Student's quantile.
-
-    Attributes:
-        estimate: the mean, within the bounds.
-        pieces: what it is the mean of.
-        extra: variance beyond that of the pieces: shares counted on the same rows, clusters lying
-            in several pieces.
-        df: degrees of freedom of Student's quantile.
-        low: lowest possible value, or minus infinity.
-        high: highest possible value, or infinity.
-
-    Source: R. Newcombe, "Interval estimation for the difference between independent proportions",
-    1998, method 10; G. Zou and A. Donner, "Construction of confidence limits about effect
-    measures", 2008.
-    """
-
-    estimate: float
-    pieces: tuple[Piece, ...]
-    extra: float
-    df: float
-    low: float
-    high: float
-
-    def interval(self, level: float) -> Interval:
-        """Give the interval at `level`."""
-        return self._interval_at(t_quantile(self.df, level))
-
-    def p_value(self, null: float) -> float:
-        """Two-sided p-value of "the mean is `null`": 1 - level of the interval that just reaches it."""
-        if self.estimate == null:
-            return 1.0
-
-        least, most = 0.0, 1.0
-        while not self._interval_at(most).covers(null):
-            if most > 1e9:
-                return 0.0
-            least, most = most, 2.0 * most
-        while (quantile := (least + most) / 2.0) not in (least, most):
-            least, most = (
-                (least, quantile) if self._interval_at(quantile).covers(null) else (quantile, most)
-            )
-        return min(1.0, two_tails(self.df, most))
-
-    def _interval_at(self, quantile: float) -> Interval:
-        below = above = quantile**2 * self.extra
-        for piece in self.pieces:
-            low, high = _piece_interval(piece, quantile, self.low, self.high)
-            below += (piece.share * (piece.estimate - low)) ** 2
-            above += (piece.share * (high - piece.estimate)) ** 2
-        return Interval(
-            max(self.low, self.estimate - math.sqrt(max(below, 0.0))),
-            min(self.high, self.estimate + math.sqrt(max(above, 0.0))),
-        )
-
-
-def _piece_interval(piece: Piece, quantile: float, low: float, high: float) -> Interval:
-    if math.isinf(piece.n_eff):
-        half = quantile * math.sqrt(piece.variance)
-        return Interval(max(low, piece.estimate - half), min(high, piece.estimate + half))
-    ends = score_ends((piece.estimate - low) / (high - low), quantile**2 / piece.n_eff)
-    return Interval(*(low + (high - low) * end for end in ends))
 
 
 def t_quantile(df: float, level: float) -> float:

@@ -58,8 +58,9 @@ class Estimate:
 
     Attributes:
         estimate: the figure.
-        pulls: what each row moves the estimate by, shape (rows,); 0 where it does not count.
-        weights: share of the information that each row brings, shape (rows,), at least 0, sum 1.
+        pulls: what each row moves the estimate by, shape (rows,).
+        weights: share of the information that each row brings, shape (rows,), at least 0, sum 1; 0
+            where it does not count, though it may pull (rows without a label).
         clusters: number of each row's cluster, from 0.
         bounds: smallest and largest possible figure; infinite where there is none.
         scale: see `Scale`; open where a bound is infinite.
@@ -86,18 +87,17 @@ class Estimate:
 
     @cached_property
     def _by_cluster(self) -> tuple[Floats, Floats]:
-        """Sums of pulls and of weights of each cluster with rows that count."""
+        """Sums of pulls and of weights of each cluster."""
         sums, weights = (
             np.bincount(self.clusters, weights=each).astype(np.float64)
             for each in (self.pulls, self.weights)
         )
-        there = weights > 0.0
-        return sums[there], weights[there]
+        return sums, weights
 
     @property
     def n_clusters(self) -> int:
         """Clusters with rows that count."""
-        return len(self._by_cluster[1])
+        return int(np.count_nonzero(self._by_cluster[1]))
 
     @cached_property
     def effective_clusters(self) -> float:
@@ -112,18 +112,20 @@ class Estimate:
         At least that of one common correlation within clusters, for the few large ones may happen
         to agree, and at least that of independent rows.
         """
-        sums, weights = self._by_cluster
-        k = self.n_clusters
+        (sums, weights), k = self._by_cluster, self.n_clusters
         if k < 2:
             return math.inf
-        rows = float(self.pulls @ self.pulls)
         if self._binomial:
-            return rows + self.unseen
+            return float(sums @ sums) + self.unseen
         apart = float(np.sum(sums**2 / (1.0 - np.minimum(weights, _NEVER_ONE))))
-        sizes = np.bincount(self.clusters[self.weights > 0.0]).astype(np.float64)
+        counted = self.weights > 0.0
+        codes, pulls = self.clusters[counted], self.pulls[counted]
+        rows, rest = float(pulls @ pulls), float(self.pulls @ self.pulls)
+        sizes = np.bincount(codes).astype(np.float64)
+        of_each = np.bincount(codes, weights=pulls)[sizes > 0.0]
         sizes = sizes[sizes > 0.0]
-        design = 1.0 + (float(sizes @ sizes) / self.n - 1.0) * _within(sums, sizes, rows)
-        return max(apart, rows * design * k / (k - 1.0)) + self.unseen
+        design = 1.0 + (float(sizes @ sizes) / self.n - 1.0) * _within(of_each, sizes, rows)
+        return max(apart, rows * design * k / (k - 1.0) + rest - rows) + self.unseen
 
     @property
     def _binomial(self) -> bool:
@@ -135,9 +137,9 @@ class Estimate:
         """Degrees of freedom of the variance: those of a sum of squares over clusters as heavy as
         these (Satterthwaite, Bell and McCaffrey), or of as many equally heavy ones.
         """
-        if self._binomial:
-            return math.inf
-        _, w = self._by_cluster
+        w, k = self._by_cluster[1], self.n_clusters
+        if self._binomial or k < 2:
+            return math.inf if k > 1 else 1.0
         d, square = w**2 / (1.0 - np.minimum(w, _NEVER_ONE)), float(w @ w)
         own = 1.0 - 2.0 * w + square
         # over all pairs of clusters, less those of one with itself: d_i d_j (square - w_i - w_j)²
@@ -145,8 +147,9 @@ class Estimate:
         pairs = (square * total) ** 2 + 2.0 * (second * total + first**2)
         pairs -= 4.0 * square * first * total + float(np.sum((d * (square - 2.0 * w)) ** 2))
         squares = float(np.sum((d * own) ** 2)) + max(pairs, 0.0)
-        bell = float(d @ own) ** 2 / squares + 1.0
-        return max(1.0, max(bell, self.effective_clusters) - self.parameters)
+        bell = float(d @ own) ** 2 / squares
+        left = (k - self.parameters) / (k - 1.0)
+        return max(1.0, left * max(bell, self.effective_clusters - 1.0))
 
     @property
     def standard_error(self) -> float:
@@ -383,7 +386,7 @@ def clustered_mean(
     places, shares = strata_shares(strata, weights, len(outcomes))
     if not len(outcomes) or not shares.any():
         return None
-    whole, unseen = _all_or_nothing(outcomes, bounds), 0.0
+    whole, unseen = all_or_nothing(outcomes, bounds), 0.0
     if len(shares) == 1:  # speed and room: a million rows
         per_row: Floats = np.full(len(outcomes), 1.0 / len(outcomes))
         estimate = math.fsum(outcomes) / len(outcomes)
@@ -406,18 +409,20 @@ def clustered_mean(
         per_row,
         codes,
         bounds,
-        _scale(bounds),
+        scale_of(bounds),
         whole,
         int(np.count_nonzero(shares)),
         unseen,
     )
 
 
-def _scale(bounds: tuple[float, float]) -> Scale:
+def scale_of(bounds: tuple[float, float]) -> Scale:
+    """A share between finite bounds, else open."""
     return "share" if math.isfinite(bounds[0] + bounds[1]) else "open"
 
 
-def _all_or_nothing(outcomes: Floats, bounds: tuple[float, float]) -> bool:
+def all_or_nothing(outcomes: Floats, bounds: tuple[float, float]) -> bool:
+    """Whether all outcomes lie on a bound or midway."""
     low, high = bounds
     middle = (low + high) / 2.0
     return math.isfinite(middle) and bool(
@@ -462,7 +467,7 @@ def share_of(
     estimate = float(above.sum()) / total
     pulls = (above - estimate * below) / total
     codes = cluster_numbers(clusters, len(above))
-    return Estimate(estimate, pulls, below / total, codes, bounds, _scale(bounds), True)
+    return Estimate(estimate, pulls, below / total, codes, bounds, scale_of(bounds), True)
 
 
 def combination(parts: Sequence[tuple[Estimate, float]]) -> Estimate:
@@ -565,7 +570,7 @@ def of_sums(
         more = max(0.0, float(supposed @ supposed + own @ own / 2.0 - pulls @ pulls))
     weights: Floats = np.full(n, 1.0 / n)
     codes = cluster_numbers(clusters, n)
-    return Estimate(estimate, pulls, weights, codes, bounds, scale or _scale(bounds), unseen=more)
+    return Estimate(estimate, pulls, weights, codes, bounds, scale or scale_of(bounds), unseen=more)
 
 
 def _jackknifed(columns: Floats, statistic: Callable[[Floats], Any]) -> tuple[float, Floats]:
