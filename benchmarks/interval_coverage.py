@@ -27,9 +27,9 @@ from rm_gallery.core.stats.agreement import (
     spearman_estimate,
 )
 from rm_gallery.core.stats.bradley_terry import bradley_terry, fit_logistic
-from rm_gallery.core.stats.clustered import clustered_mean
 from rm_gallery.core.stats.corrected import corrected_mean
 from rm_gallery.core.stats.significance import paired_mean
+from rm_gallery.core.stats.uncertainty import clustered_mean
 from rm_gallery.core.stats.validation import precision_recall_f1
 
 FIGURES = (

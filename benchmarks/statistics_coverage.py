@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rm_gallery.core.stats.clustered import clustered_mean
 from rm_gallery.core.stats.corrected import corrected_mean
 from rm_gallery.core.stats.planning import plan_mean
+from rm_gallery.core.stats.uncertainty import clustered_mean
 
 KINDS = ("rows by chance", "whole clusters", "rows of clusters", "rows by verdict")
 Floats = NDArray[np.float64]
@@ -198,7 +198,8 @@ def power_of_plans(trials: int) -> Iterator[tuple[float, float, int, float, floa
         plan, found = plan_mean(effect=effect, rate=rate), 0
         for _ in range(trials):
             mean = clustered_mean((rng.random(plan.n) < rate) * 1.0)
-            found += mean is not None and mean.p_value(plan.sides[0].null) < 0.05
+            p = None if mean is None else mean.p_value(plan.sides[0].null)
+            found += p is not None and p < 0.05
         yield rate, effect, plan.n, plan.power or 0.0, found / trials
 
 

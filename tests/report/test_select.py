@@ -339,6 +339,6 @@ def test_of_labels_that_are_numbers_a_judge_with_one_score_is_constant() -> None
 
 def test_one_cluster_passes_no_limit_that_an_interval_is_held_to() -> None:
     """Its figure alone would: the gate read a missing interval as one that reaches the limit."""
-    judge = JudgeFigure("j", 9, 9, {}, {"kappa": 0.9}, {}, {"kappa": 0.9}, 0.5, 0, False)
+    judge = JudgeFigure("j", 9, 9, {}, {}, {"kappa": 0.9}, {}, {"kappa": 0.9}, 0.5, 0, False)
     assert judge.missed("kappa", 0.6, surely=False) == ""
     assert "no interval from one cluster" in judge.missed("kappa", 0.6, surely=True)

@@ -25,7 +25,7 @@ from rm_gallery.core.stats.validation import validate
 
 inter_rater: Any = import_module("statsmodels.stats.inter_rater")
 Metric = Literal["nominal", "ordinal", "interval"]
-Estimate = Callable[..., Estimate | None]
+Measure = Callable[..., Estimate | None]
 TABLES = st.integers(2, 5).flatmap(
     lambda raters: st.lists(
         st.lists(st.integers(1, 5), min_size=raters, max_size=raters), min_size=2, max_size=25
@@ -134,7 +134,7 @@ def test_alpha_with_gaps_far_from_zero_and_by_name(metric: Metric) -> None:
     + [(agreement.spearman_estimate, False), (agreement.kendall_tau_b_estimate, False)],
 )
 def test_full_agreement_is_not_certain_and_copies_are_no_new_units(
-    estimate: Estimate, several: bool
+    estimate: Measure, several: bool
 ) -> None:
     def of(*rows: list[int], **more: Any) -> Estimate:
         found = estimate(list(rows), **more) if several else estimate(*rows, **more)

@@ -79,10 +79,10 @@ def test_the_difference_is_covered_and_false_alarms_are_as_rare_as_said(
         a = np.where(draws[0] < 0.5, draws[1] < chance, draws[1] < chance + favour).astype(float)
         b = np.where(draws[0] < 0.5, draws[1] < chance, draws[2] < chance - favour).astype(float)
         found = significance.paired_mean(a, b, clusters=clusters)
-        assert found is not None and (found.p_value(0.0) < 0.05) == (
-            not found.interval().covers(0.0)
-        )
-        inside += found.interval().covers(0.0)
+        assert found is not None
+        ends, p = found.interval(), found.p_value(0.0)
+        assert ends is not None and p is not None and (p < 0.05) == (not ends.covers(0.0))
+        inside += ends.covers(0.0)
     assert 0.93 <= inside / repeats <= 0.97
 
 

@@ -103,7 +103,7 @@ class Estimate:
     def effective_clusters(self) -> float:
         """Equally heavy clusters that weigh as much; fewer where some are larger than others."""
         weights = self._by_cluster[1]
-        return 1.0 / float(weights @ weights)
+        return _rounded(1.0 / float(weights @ weights))
 
     @cached_property
     def variance(self) -> float:
@@ -122,7 +122,7 @@ class Estimate:
         codes, pulls = self.clusters[counted], self.pulls[counted]
         rows, rest = float(pulls @ pulls), float(self.pulls @ self.pulls)
         sizes = np.bincount(codes).astype(np.float64)
-        of_each = np.bincount(codes, weights=pulls)[sizes > 0.0]
+        of_each: Floats = np.bincount(codes, weights=pulls)[sizes > 0.0].astype(np.float64)
         sizes = sizes[sizes > 0.0]
         design = 1.0 + (float(sizes @ sizes) / self.n - 1.0) * _within(of_each, sizes, rows)
         return max(apart, rows * design * k / (k - 1.0) + rest - rows) + self.unseen
@@ -167,13 +167,13 @@ class Estimate:
         """Independent outcomes, all or nothing, that would be as uncertain."""
         share, width = self._place(self.estimate), self.bounds[1] - self.bounds[0]
         spread = self.variance / width**2
-        if self.unseen > 0.0:  # the half rows that it supposes at either end move the share, too
-            k = self.effective_clusters
-            share = (k * share + 0.5) / (k + 1.0)
         if not (spread > 0.0 and 0.0 < share < 1.0):
             return self.effective_clusters
-        worth = float(share * (1.0 - share) / spread)
-        return float(round(worth)) if abs(worth - round(worth)) < 1e-9 * worth else worth
+        # nearer to an end than half a cluster, what is unseen decides, and not the share
+        edge = 0.5 / (self.effective_clusters + 1.0) if self.unseen > 0.0 else 0.0
+        if edge < share < 1.0 - edge:
+            return _rounded(float(share * (1.0 - share) / spread))
+        return min(self.effective_clusters, float(edge * (1.0 - edge) / spread))
 
     def _place(self, value: float) -> float:
         """Where a value lies between the bounds, 0..1."""
@@ -291,6 +291,11 @@ class Estimate:
         )
 
 
+def _rounded(count: float) -> float:
+    """A count that is whole but for rounding, as it is."""
+    return float(round(count)) if abs(count - round(count)) < 1e-9 * count else count
+
+
 def _within(sums: Floats, sizes: Floats, squares: float) -> float:
     """Intraclass correlation of pulls, 0..1, from their sums over clusters and their sum of squares.
 
@@ -386,23 +391,28 @@ def clustered_mean(
     places, shares = strata_shares(strata, weights, len(outcomes))
     if not len(outcomes) or not shares.any():
         return None
-    whole, unseen = all_or_nothing(outcomes, bounds), 0.0
+    counts = np.bincount(places, minlength=len(shares)).astype(np.float64)
     if len(shares) == 1:  # speed and room: a million rows
+        means: Floats = np.array([math.fsum(outcomes) / len(outcomes)])
         per_row: Floats = np.full(len(outcomes), 1.0 / len(outcomes))
-        estimate = math.fsum(outcomes) / len(outcomes)
-        pulls = (outcomes - estimate) * per_row
+        residuals = outcomes - means[0]
     else:
-        counts = np.bincount(places, minlength=len(shares))
         means = np.bincount(places, weights=outcomes, minlength=len(shares)) / counts
-        per_row = (shares / counts)[places]
-        estimate = math.fsum(shares * means)
-        pulls = (outcomes - means[places]) * per_row
-        if whole:
-            # half a row at either end of each stratum: five that are all right have no spread
-            squares = np.bincount(places, weights=(outcomes - means[places]) ** 2) / counts
-            ends = ((means - low) ** 2 + (high - means) ** 2) / 2.0
-            more = np.maximum(ends - squares, 0.0) / (counts + 1.0)
-            unseen = float(np.sum(shares**2 * more / counts))
+        per_row, residuals = (shares / counts)[places], outcomes - means[places]
+    estimate, pulls = math.fsum(shares * means), residuals * per_row
+    whole, unseen = all_or_nothing(outcomes, bounds), 0.0
+    k = int(codes.max()) + 1
+    if whole and (k < len(outcomes) or len(shares) > 1):
+        # half a cluster more at either end of each stratum: few near an end show neither the rare
+        # side nor how alike rows are, and five that are all right have no spread at all
+        cells, sizes = np.unique(places * k + codes, return_counts=True)
+        clusters_in = np.bincount(cells // k)
+        alike = intraclass_correlation(residuals, codes)
+        squares = np.bincount(places, weights=residuals**2) / counts
+        ends = ((means - low) ** 2 + (high - means) ** 2) / 2.0
+        design = 1.0 + (np.bincount(cells // k, weights=sizes**2) / counts - 1.0) * alike
+        more = np.maximum(ends - squares, 0.0) * design / counts / (clusters_in + 1.0)
+        unseen = float(np.sum(shares**2 * more))
     return Estimate(
         estimate,
         pulls,
