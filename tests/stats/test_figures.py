@@ -22,6 +22,7 @@ import pytest
 from rm_gallery import ConfigError
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.significance import ConfidenceSequence, SequentialTest
+from rm_gallery.core.stats.uncertainty import Estimate
 from tests.golden import golden
 
 MARKS = {"1": 1.0, "0": 0.0, "h": 0.5, "-": None}
@@ -45,6 +46,9 @@ def given(value: Any) -> Any:
 
 def told(value: Any) -> Any:
     """A result as JSON has it, to nine digits."""
+    if isinstance(value, Estimate):
+        names = ("estimate", "variance", "df", "n", "n_clusters", "effective_clusters")
+        return {name: told(getattr(value, name)) for name in names}
     if is_dataclass(value) and not isinstance(value, type):
         return {
             one.name: told(getattr(value, one.name))
