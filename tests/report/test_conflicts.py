@@ -102,7 +102,8 @@ def test_a_sample_with_one_missing_verdict_is_left_out_and_intervals_count_sampl
         12,
     )
     assert (figure.n, figure.clusters) == (72, 12) and figure.ci95 is not None
-    assert figure.ci95.low == pytest.approx(12 / (12 + 1.959964**2), abs=1e-6)
+    # twelve clusters know less than twelve rows, of which it would be 12 / (12 + 1.96²) = .76
+    assert 0.7 < figure.ci95.low < 0.75
 
 
 class Positional(BaseListWiseReward):

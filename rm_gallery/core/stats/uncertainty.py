@@ -402,7 +402,7 @@ def clustered_mean(
     estimate, pulls = math.fsum(shares * means), residuals * per_row
     whole, unseen = all_or_nothing(outcomes, bounds), 0.0
     k = int(codes.max()) + 1
-    if whole and (k < len(outcomes) or len(shares) > 1):
+    if whole and residuals.any() and (k < len(outcomes) or len(shares) > 1):
         # half a cluster more at either end of each stratum: few near an end show neither the rare
         # side nor how alike rows are, and five that are all right have no spread at all
         cells, sizes = np.unique(places * k + codes, return_counts=True)
