@@ -19,7 +19,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from rm_gallery import DataOutput, DataSample, RewardRegistry, RunOptions, Step  # noqa: E402
-from rm_gallery.core.stats.intervals import wilson_interval  # noqa: E402
 
 Case = dict[str, Any]
 LABELLED = ROOT / "tests" / "golden" / "labelled"
@@ -113,7 +112,7 @@ def scorecard(reward: str) -> tuple[str, list[list[str]]] | None:
 
 
 def _rate(count: int, n: int) -> list[str]:
-    low, high = wilson_interval(count, n)
+    low, high = binomtest(count, n).proportion_ci(method="wilson")
     return [f"{count} of {n}", f"{100 * low:.0f} – {100 * high:.0f} %"]
 
 

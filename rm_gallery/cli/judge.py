@@ -337,14 +337,8 @@ def _bench_recorded(
 
 
 def _scored_line(group: Mapping[str, Any], report: Report) -> str:
-    from rm_gallery.gallery.benchmarks.figures import hundredths, interval
-
     what = " ".join(str(value) for value in group.values()) or report.benchmark
-    constant = f" {report.constant}" if report.constant else ""
-    return (
-        f"{what}: {hundredths(report.score)} [{interval(report.ci95)}] n={report.n} "
-        f"({report.rule}){constant}"
-    )
+    return f"{what}: {report.worth()} ({report.rule})"
 
 
 def _list(as_json: bool) -> None:

@@ -76,7 +76,9 @@ def audit(
         card = ready.run(options)
     kept = [] if run.out is None else [f"card: {run.out / 'card.html'}"]
     opt.print_result(
-        card, run.json, lambda card: print_findings(card.findings, [*card.about(), *kept])
+        card,
+        run.json,
+        lambda card: print_findings(card.findings, [*card.about(), *kept], card.worth),
     )
     opt.say_lost(card.reasons, card.stopped, "questions")
     if not card.scored:
@@ -302,7 +304,9 @@ def conflicts(
             reward, opt.one_or_all(data), benchmark, options=options, **run.task(limit)
         )
     opt.print_result(
-        report, run.json, lambda report: print_findings([*report.figures.values()], report.about())
+        report,
+        run.json,
+        lambda report: print_findings([*report.figures.values()], report.about(), report.worth),
     )
     opt.say_lost(report.reasons, report.stopped, "samples")
     if not report.n_scored:
@@ -528,9 +532,8 @@ def judge_select(
         selection = find_judge(runner, path, labels, options=options, **how)
     markdown, report = as_format == "md", selection.report
     lines = opt.table_lines(selection.rows(), markdown)
-    opt.show(
-        run.json, selection.to_dict(), [*lines, *([""] if markdown else []), selection.verdict]
-    )
+    shown = selection.to_dict()
+    opt.show(run.json, shown, [shown["worth"], *([""] if markdown else []), *lines])
     missed = selection.missed(least, name=judge, surely=use_ci)
     opt.say_lost(report.reasons, report.stopped, "rows")
     failed = opt.say_missed(missed) or report.n_stopped or not selection.n_shared

@@ -10,7 +10,12 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json
 from rm_gallery.core.utils.shown import cut, number
 from rm_gallery.gallery.benchmarks.figures import plain
-from rm_gallery.gallery.benchmarks.lead import corrected_figure, count_of, in_unit, leads
+from rm_gallery.gallery.benchmarks.lead import (
+    corrected_figure,
+    count_of,
+    in_unit,
+    worth,
+)
 from rm_gallery.report.gate import QualityGate
 from rm_gallery.report.page import render_page
 from rm_gallery.report.plots import all_plots
@@ -83,7 +88,8 @@ def _markdown(run: OpenRun, summary: Summary, title: str | None = None) -> str:
     alone = ", judge alone" if corrected_figure(figures) else ""
     lines = [
         f"# {_md(title or title_of(figures, run.folder.name))}",
-        *(line for _, text in leads(figures) for line in ("", f"**{_md(text)}**")),
+        "",
+        f"**{_md(worth(figures))}**",
         "",
         f"Rule: {_md(rule_of(figures))}.",
         "",
@@ -150,9 +156,9 @@ def _json(run: OpenRun, summary: Summary) -> str:
         },
     }
     whole = {
-        "leads": [list(fact) for fact in leads(figures)],
+        "worth": worth(figures),
         **({"corrected": people} if people else {}),
-        **{name: value for name, value in figures.items() if name not in ("leads", "corrected")},
+        **{name: value for name, value in figures.items() if name not in ("worth", "corrected")},
         "finished": run.finished,
         "findings": [[level, text] for level, text in findings(run, figures, summary)],
         "spent": run.summary.get("spent"),
@@ -189,7 +195,7 @@ def _junit(run: OpenRun, figures: Mapping[str, Any], gate: QualityGate) -> str:
             ElementTree.SubElement(element, "skipped", message=_short_line(skipped))
         ElementTree.SubElement(element, "system-out").text = _short_line(says)
 
-    case("score", " ".join(text for _, text in leads(figures)), missed.get("score"))
+    case("score", worth(figures), missed.get("score"))
     for subset, part in (figures.get("by_subset") or {}).items():
         without = ", ".join(lost_of(part)) or "none"
         case(

@@ -13,15 +13,17 @@ from typing import Any
 
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.shown import percent, show, told_apart
-from rm_gallery.gallery.benchmarks.figures import by_cause
 from rm_gallery.gallery.benchmarks.lead import (
     OWN_UNIT,
+    by_cause,
     corrected_figure,
     count_of,
+    ends_of,
     in_unit,
     lead_figure,
+    missing_of,
 )
-from rm_gallery.report.run_figures import ends_of, missing_of, single_line
+from rm_gallery.report.run_figures import single_line
 from rm_gallery.study.compare import check_same, compare, left_out
 from rm_gallery.study.runs import OpenRun, open_run, run_folder
 from rm_gallery.study.source import Data

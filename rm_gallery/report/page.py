@@ -25,7 +25,7 @@ from rm_gallery.gallery.benchmarks.lead import (
     count_of,
     in_unit,
     lead_figure,
-    leads,
+    worth,
 )
 from rm_gallery.report import plots
 from rm_gallery.report.run_figures import (
@@ -272,7 +272,7 @@ def render_page(
     return environment.get_template("page.jinja2").render(
         brief=brief,
         title=single_line(title or title_of(figures, run.folder.name))[:200],
-        leads=[(kind, _kept_together(visible(text))) for kind, text in leads(figures)],
+        worth=_kept_together(visible(worth(figures))),
         corrected=first is not figures,
         style=style,
         script=script,

@@ -12,22 +12,21 @@ from typing import Any
 
 from rm_gallery.core.stats.constant import Constancy
 from rm_gallery.core.stats.denominator import worst_case_bounds
-from rm_gallery.core.stats.intervals import Interval, shown_side, wilson_interval
+from rm_gallery.core.stats.intervals import shown_side
 from rm_gallery.core.utils.shown import number, percent, show, visible
-from rm_gallery.gallery.benchmarks.figures import RULES, by_cause
+from rm_gallery.gallery.benchmarks.figures import RULES, plain, uncertainty_of
 from rm_gallery.gallery.benchmarks.lead import (
     COMPARED,
     between,
     count_of,
+    ends_of,
     in_unit,
     may_praise,
     sides_of,
 )
 from rm_gallery.study.runs import OpenRun, SampleRow
-from rm_gallery.study.summary import GAME_KINDS, Share, Summary, mean
+from rm_gallery.study.summary import GAME_KINDS, Counted, Share, Summary
 
-MANY_LOST = 0.05
-"""Share of samples without a score from which on a reader is told."""
 MANY_FLIPS = 0.2
 SPENT = {
     "calls": "calls to the judge",
@@ -47,11 +46,14 @@ def figures_of(run: OpenRun, summary: Summary) -> dict[str, Any]:
     """
     if run.report:
         return run.report
-    credits = [credit for subset in summary.subsets.values() for credit in subset]
+    whole = Counted()
+    for part in summary.subsets.values():
+        whole.values += part.values
+        whole.clusters += part.clusters
     manifest = run.manifest
     reward, constant = _dict(manifest.get("reward")), _constant(summary)
     parts = {
-        name: _partial_figure(summary.subsets.get(name, []), n)
+        name: _partial_figure(summary.subsets.get(name, Counted()), n)
         for name, n in sorted(summary.subset_n.items())
     }
     return {
@@ -60,10 +62,11 @@ def figures_of(run: OpenRun, summary: Summary) -> dict[str, Any]:
         "version": manifest.get("rule") or "",
         "reward": reward.get("name") or "the reward",
         "judge": _dict(reward.get("llm")).get("model"),
-        **_partial_figure(credits, summary.n),
+        **_partial_figure(whole, summary.n),
         **{f"n_{status}": summary.statuses[status] for status in ("scored", *LOST)},
         "by_subset": parts if len(parts) > 1 else {},
         "reasons": summary.issues.sorted(),
+        "lengths": summary.lengths.counts(),
         **({"constant": constant} if constant else {}),
     }
 
@@ -85,35 +88,12 @@ def _dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _partial_figure(credits: Sequence[float], n: int) -> dict[str, Any]:
-    score = mean(credits)
-    bounds = None if score is None else list(wilson_interval(score * len(credits), len(credits)))
+def _partial_figure(credits: Counted, n: int) -> dict[str, Any]:
+    mean, scored = credits.mean, len(credits.values)
     # the causes of missing scores are known only in the saved figures
-    whole = worst_case_bounds(n, len(credits), math.fsum(credits), {"judge": n - len(credits)})
-    limits = {"missing": whole.missing, "bounds": whole.bounds and list(whole.bounds)}
-    return {"rule": "", "n": n, "n_scored": len(credits), "score": score, "ci95": bounds, **limits}
-
-
-def missing_of(figures: Mapping[str, Any]) -> int:
-    """How many scores are missing; reports of earlier versions do not tell what the protocol left
-    out.
-    """
-    known = figures.get("missing")
-    if isinstance(known, Mapping):
-        return sum(count_of(known, cause) for cause in known)
-    if figures.get("n") is None or figures.get("n_scored") is None:
-        return 0
-    return count_of(figures, "n") - count_of(figures, "n_scored")
-
-
-def ends_of(figures: Mapping[str, Any]) -> Interval:
-    """The score of figures that have one at worst and at best, whatever is missing would have got;
-    infinite where nobody knows.
-    """
-    if not missing_of(figures):
-        return Interval(figures["score"], figures["score"])
-    low, high = figures.get("bounds") or (None, None)
-    return Interval(number(low, -math.inf), number(high, math.inf))
+    whole = worst_case_bounds(n, scored, math.fsum(credits.values), {"judge": n - scored})
+    known = {"score": mean and mean.estimate, "missing": whole.missing, "bounds": whole.bounds}
+    return {"rule": "", "n": n, "n_scored": scored, **plain({**known, **uncertainty_of(mean)})}
 
 
 def rule_of(figures: Mapping[str, Any]) -> str:
@@ -149,33 +129,15 @@ def findings(
             f"This run is not finished{why}. The figures are of the samples so far; the same "
             f"command continues it.",
         )
-    praise, n = may_praise(figures), count_of(figures, "n")
+    praise = may_praise(figures)
     yield from (
         finding for finding in _baseline_findings(figures) if praise or finding[0] != "good"
     )
     yield from _extra_findings(figures.get("extra") or {})
-    if lost := lost_of(figures):
-        share = sum(count_of(figures, f"n_{status}") for status in LOST) / max(1, n)
-        level = "warn" if share > MANY_LOST else "info"
-        yield (
-            level,
-            f"Without a score, and in no figure above: {', '.join(lost)} of {n:,} samples "
-            f"({percent(share)}).",
-        )
-        if figures.get("missing") and (
-            ends := between({**figures, "ci95": figures.get("bounds")}, " to ")
-        ):
-            yield (
-                level,
-                f"Missing scores ({by_cause(figures['missing'])}) leave open where the figure "
-                f"lies: from {ends}, whatever they were.",
-            )
-        suspicion = figures.get("suspicion") or {}
-        for sentence in map(str, suspicion.get("said") or ()):
-            yield (
-                ("warn" if suspicion.get("found") else "info"),
-                f"{sentence[:1].upper()}{sentence[1:]}.",
-            )
+    suspicion = figures.get("suspicion") or {}
+    for sentence in map(str, suspicion.get("said") or ()):
+        level = "warn" if suspicion.get("found") else "info"
+        yield level, f"{sentence[:1].upper()}{sentence[1:]}."
     flips, first = summary.positions.flips, summary.positions.first
     if flips.n:
         yield (
@@ -233,32 +195,14 @@ def _preference(first: Share) -> str:
 
 def _baseline_findings(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     bounds = figures.get("ci95")
-    if figures.get("score") is None or not bounds:
+    if figures.get("score") is None or not bounds or figures.get("rule") == COMPARED:
         return
-    ends = ends_of(figures)
-    if figures.get("rule") == COMPARED:
-        better, worse = sides_of(figures) or ("the first", "the second")
-        if side := shown_side(0.5, bounds, ends):
-            if side < 0:
-                better, worse = worse, better
-            yield (
-                "good",
-                f"The whole interval lies on one side of 50 %: by this judge {better} is better "
-                f"than {worse}.",
-            )
-            return
-        includes = bounds[0] <= 0.5 <= bounds[1]
-        why = "The interval includes 50 %" if includes else "What is missing could turn the result"
-        yield "warn", f"{why}, so this run does not settle which of the two is better."
-        return
-    strategies = {"guessing": figures.get("chance")}
-    for name, value in (figures.get("baselines") or {}).items():
-        strategies[f"always taking the {name} answer"] = value
     beaten, missed = list[str](), list[str]()
-    for name, value in strategies.items():
+    for name, value in (figures.get("baselines") or {}).items():
         if value is not None:
-            side = shown_side(value, bounds, ends)
-            (beaten if side > 0 else missed).append(f"{name} ({percent(value)})")
+            side = shown_side(value, bounds, ends_of(figures))
+            said = f"always taking the {name} answer ({percent(value)})"
+            (beaten if side > 0 else missed).append(said)
     if beaten:
         yield "good", f"The whole interval lies above {_joined_names(beaten, 'and')}."
     if missed:

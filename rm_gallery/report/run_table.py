@@ -18,16 +18,22 @@ from rm_gallery._version import __version__
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.file import as_json, write_whole
 from rm_gallery.core.utils.shown import one_line
-from rm_gallery.gallery.benchmarks.figures import RULES, UNNAMED, by_cause, missing_parts
+from rm_gallery.gallery.benchmarks.figures import (
+    RULES,
+    UNNAMED,
+    missing_parts,
+)
 from rm_gallery.gallery.benchmarks.lead import (
     OWN_UNIT,
     TRUST_CARD,
+    by_cause,
     corrected_figure,
     count_of,
     lead_figure,
+    missing_of,
 )
 from rm_gallery.report.cells import harmless
-from rm_gallery.report.run_figures import figures_of, missing_of
+from rm_gallery.report.run_figures import figures_of
 from rm_gallery.study.compare import Difference, check_same, compare
 from rm_gallery.study.runs import OpenRun, open_run, sound
 from rm_gallery.study.summary import summarize

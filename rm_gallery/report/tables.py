@@ -62,7 +62,7 @@ def print_report(report: Report) -> None:
         for part, shown in zip([*report.by_subset.values(), report], report.rows(), strict=True)
     ]
     columns = [report.unit, INTERVAL, *baselines, "n", *lost]
-    _print([subset], columns, rows, report.about(), report.leads())
+    _print([subset], columns, rows, report.about(), [report.worth()])
 
 
 def print_comparison(reports: Mapping[str, Report], notes: Sequence[str] = ()) -> None:
@@ -79,19 +79,21 @@ def print_comparison(reports: Mapping[str, Report], notes: Sequence[str] = ()) -
         values = [getattr(report, f"n_{count}") for report in shown]
         if count != "stopped" or any(values):
             rows.append([count, *map(str, values)])
-    constant = [f"{name}: {report.constant}" for name, report in reports.items() if report.constant]
-    _print([""], [_cell_text(name) for name in reports], rows, [*constant, *notes])
+    worth = [report.worth() for report in shown]
+    _print([""], [_cell_text(name) for name in reports], rows, notes, worth)
 
 
-def print_findings(findings: Sequence[Finding], lines: Sequence[str] = ()) -> None:
-    """Print figures with their intervals and what they rest on, and below them the lines."""
+def print_findings(findings: Sequence[Finding], lines: Sequence[str], worth: str) -> None:
+    """Print what a card is worth, figures with their intervals and what they rest on, and below
+    them the lines.
+    """
     rows = [
         [one.key, one.shown(), one.shown_interval(), str(one.n), one.verdict] for one in findings
     ]
     judged = any(finding.limit for finding in findings)
     last = ["verdict"] if judged else []
     shown = rows if judged else [row[:-1] for row in rows]
-    _print(["figure"], ["value", INTERVAL, "n"], shown, lines, last=last)
+    _print(["figure"], ["value", INTERVAL, "n"], shown, lines, [worth], last)
 
 
 def print_rejudged(report: RejudgeReport) -> None:
@@ -120,15 +122,10 @@ def print_rejudged(report: RejudgeReport) -> None:
         f"data: {report.data} · {report.n} rollouts{judge}",
         f"{n} rollouts have both, {report.n_recorded} a recorded reward, {report.n_scored} a new "
         f"one; of those with both {', '.join(compared)}",
-        *_missing_lines(report.missing, "new score"),
     ]
     if kept := ", ".join(f"{name} ({n})" for name, n in report.kept.items()):
         lines.append(f"kept as recorded: {kept}")
-    _print(["reward"], ["mean", INTERVAL, "n"], rows, lines)
-
-
-def _missing_lines(missing: Mapping[str, int], what: str = "score") -> list[str]:
-    return [f"{n} have no {what}, by cause {cause}" for cause, n in missing.items()]
+    _print(["reward"], ["mean", INTERVAL, "n"], rows, lines, [report.worth()])
 
 
 def print_difference(comparison: RunComparison) -> None:
@@ -201,7 +198,7 @@ def print_fuzzed(fuzzed: Fuzzed) -> None:
     notes = [
         f"reward: {fuzzed.reward} · {fuzzed.cases} cases · {sum(fuzzed.tried.values())} wrong texts · "
         f"seed {fuzzed.seed}",
-        *_missing_lines(fuzzed.missing or {}),
+        *(f"{n} have no score, by cause {cause}" for cause, n in (fuzzed.missing or {}).items()),
     ]
     if fuzzed.left_out:
         left_out = ", ".join(fuzzed.left_out)

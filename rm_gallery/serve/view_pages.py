@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from array import array
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -28,8 +29,7 @@ from rm_gallery.gallery.benchmarks.lead import (
     count_of,
     in_unit,
     lead_figure,
-    leads,
-    leads_beyond_figure,
+    worth,
 )
 from rm_gallery.report import plots
 from rm_gallery.report.page import names_of
@@ -37,7 +37,7 @@ from rm_gallery.report.run_figures import figures_of, lost_of, rule_of, single_l
 from rm_gallery.serve.view_index import SORTS, RowFilter, RunIndex
 from rm_gallery.study.compare import compare
 from rm_gallery.study.runs import OpenRun, SampleRow
-from rm_gallery.study.summary import Summary
+from rm_gallery.study.summary import Counted, Summary
 
 PAGE = 50
 """Rows of a page."""
@@ -147,14 +147,17 @@ def so_far(index: RunIndex) -> Summary:
     summary = Summary()
     summary.statuses.update(index.counted("status"))
     for name in index.names["subset"]:
-        own = index.credits[index.named("subset", name)]
-        summary.subset_n[name or UNNAMED] = len(own)
-        summary.subsets[name or UNNAMED] = own[~np.isnan(own)].tolist()
+        own = index.named("subset", name)
+        known = own & ~np.isnan(index.credits)
+        summary.subset_n[name or UNNAMED] = int(own.sum())
+        summary.subsets[name or UNNAMED] = Counted(
+            array("d", index.credits[known]), array("q", index.clusters[known])
+        )
     return summary
 
 
 def about_run(run: OpenRun, index: RunIndex) -> Json:
-    """The figures of a run: headline, interval, bounds, missing by cause, subsets, what was spent."""
+    """The figures of a run: what they are worth, interval, missing by cause, subsets, what was spent."""
     summary = Summary() if run.report else so_far(index)
     figures = figures_of(run, summary)
     first = lead_figure(figures)
@@ -167,12 +170,8 @@ def about_run(run: OpenRun, index: RunIndex) -> Json:
         "stopped": run.report.get("stopped") or "",
         "score": in_unit(first, first.get("score")),
         "interval": between(first),
-        "leads": leads(figures),
-        "beyond": leads_beyond_figure(figures),
+        "worth": worth(figures),
         "rule": rule_of(figures),
-        "bounds": between({**figures, "ci95": figures.get("bounds")})
-        if figures.get("missing")
-        else "",
         "gauge": "" if own_unit else plots.gauge(first.get("score"), first.get("ci95"), marks),
         "lost": lost_of(figures),
         "causes": figures.get("missing") or index.counted("cause"),

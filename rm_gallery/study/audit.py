@@ -27,6 +27,7 @@ from rm_gallery.core.utils.file import write_whole
 from rm_gallery.core.utils.names import check_known, unknown_name
 from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import Record, html_lines, html_table
+from rm_gallery.gallery.benchmarks.lead import worth
 from rm_gallery.study import probes as of_answers
 from rm_gallery.study import scale_probes as of_scales
 from rm_gallery.study.attacks import BUILT_IN, DRESSES, TEXTS, built_in, from_samples
@@ -195,15 +196,12 @@ class Audit(Record):
 
     def about(self) -> list[str]:
         """What the card rests on, a line each."""
-        counts = ", ".join(f"{n} {verdict}" for verdict, n in self.counts.items())
         spent = "".join(
             f" · {name.replace('_', ' ')} {value:{',' if isinstance(value, int) else ',.4f'}}"
             for name, value in self.usage.items()
             if value
         )
         lines = [
-            f"verdict: {self.verdict} ({counts})",
-            self.constant,
             (_OF_REWARD + (_OF_JUDGE if self.judge else "")).format_map(vars(self)),
             _OF_DATA.format_map(vars(self)),
             _OF_CALLS.format_map({**vars(self), "spent": spent}),
@@ -219,7 +217,13 @@ class Audit(Record):
         if not self.constant:
             del own["constant"]
         shown = {finding.key: finding.to_dict() for finding in self.findings}
-        return {"verdict": self.verdict, "counts": self.counts, **own, "findings": shown}
+        card = {"verdict": self.verdict, "counts": self.counts, **own, "findings": shown}
+        return {"worth": worth(audit_figures(card)), **card}
+
+    @property
+    def worth(self) -> str:
+        """What a reader may conclude, in the one sentence that every rendering begins with."""
+        return one_line(self.to_dict()["worth"])
 
     def save(self, folder: str | Path) -> Path:
         """Write card.md, card.html and report.json into a folder, each whole or not at all; gives
@@ -252,7 +256,8 @@ class Audit(Record):
 
     def _repr_html_(self) -> str:
         head = ("figure", "value", "95 % interval", "n", "verdict")
-        return html_table(head, self._cells("")) + html_lines(self.about())
+        table = html_table(head, self._cells(""))
+        return f"{html_lines([self.worth])}{table}{html_lines(self.about())}"
 
     def _cells(self, before_n: str) -> list[list[str]]:
         return [
@@ -267,7 +272,7 @@ class Audit(Record):
             "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
             for row in rows
         ]
-        return "\n".join([*table, *self.about()])
+        return "\n".join([self.worth, *table, *self.about()])
 
 
 _OF_REWARD, _OF_JUDGE = "{reward} ({kind})", " · judge {judge} at {endpoint}"

@@ -29,7 +29,7 @@ from rm_gallery.core.reward.compose import Composition
 from rm_gallery.core.reward.run import run_list, run_unordered
 from rm_gallery.core.score import stopped
 from rm_gallery.core.stats.consistency import variance_parts
-from rm_gallery.core.stats.constant import Constancy
+from rm_gallery.core.stats.constant import Constancy, LengthCount
 from rm_gallery.core.stats.denominator import NEVER_BEGUN, MissingnessTest, added, mean_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
@@ -244,7 +244,7 @@ class _Counting:
             Reasons(),
             MissingnessTest(),
         )
-        self.constancy = Constancy()
+        self.constancy, self.lengths = Constancy(), LengthCount()
         turns = {"longest": 1, "shortest": -1} if benchmark.baselines and baselines else {}
         self.baselines = {name: benchmark.scorer(seed) for name in turns}
         for baseline in self.baselines.values():
@@ -290,6 +290,7 @@ class _Counting:
         self.constancy.add(
             scores, [(won, _named_winner(one, place, won, sides)) for place, won in games]
         )
+        self.lengths.add(one.lengths, one.scores, [(*place, won) for place, won in games])
         self.missingness.add(
             one.status != "scored",
             self.benchmark.traits(one),
@@ -318,6 +319,7 @@ class _Counting:
             reasons=reasons.sorted(),
             notes=(*notes, *met.notes()),
             suspicion=self.missingness.report(),
+            lengths=self.lengths.counts(),
             constant=self.constancy.sentence(turn),
         )
 

@@ -51,6 +51,7 @@ def conflicts_figures(card: Mapping[str, Any]) -> Figures:
         "rule": "no_conflict",
         "benchmark": "conflicts",
         "score": None if rate is None else 1.0 - rate,
+        "n_clusters": found.get("clusters"),
         **{
             name: ends and [1.0 - ends[1], 1.0 - ends[0]]
             for name, ends in (("ci95", found["ci95"]), ("bounds", card["bounds"]))

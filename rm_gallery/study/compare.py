@@ -16,7 +16,12 @@ from rm_gallery.core.stats.significance import PairedDifference, described, holm
 from rm_gallery.core.stats.uncertainty import Estimate, clustered_mean, pooled
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.shown import ended, one_line
-from rm_gallery.gallery.benchmarks.figures import UNNAMED, Record, by_cause, plain
+from rm_gallery.gallery.benchmarks.figures import (
+    UNNAMED,
+    Record,
+    plain,
+)
+from rm_gallery.gallery.benchmarks.lead import by_cause
 from rm_gallery.gallery.benchmarks.rewardbench2 import TIES_RULE, ties_difference
 from rm_gallery.study.paired_runs import Codes, Matched, Pairs, RunSamples, mean_of, suspicion_of
 from rm_gallery.study.runs import OpenRun, SampleRow, open_run

@@ -19,8 +19,10 @@ from rm_gallery.core.stats.denominator import added, worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import seeded_positions
+from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.figures import Record
 from rm_gallery.gallery.benchmarks.judgements import Judged, Judgement, Pair, Status, sign, worst
+from rm_gallery.gallery.benchmarks.lead import worth
 from rm_gallery.study.cards import conflicts_figures
 from rm_gallery.study.doors import Asked, Keywords, door
 from rm_gallery.study.pairwise_comparisons import (
@@ -83,6 +85,16 @@ class Conflicts(Record):
     notes: tuple[str, ...] = ()
     figures: Mapping[str, Finding]
     examples: tuple[Mapping[str, Any], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain JSON types."""
+        card = super().to_dict()
+        return {"worth": worth(conflicts_figures(card)), **card}
+
+    @property
+    def worth(self) -> str:
+        """What a reader may conclude, in the one sentence that every rendering begins with."""
+        return one_line(self.to_dict()["worth"])
 
     def about(self) -> list[str]:
         """What the figures rest on, a line each."""

@@ -35,7 +35,7 @@ from rm_gallery.core.stats.validation import validate
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.names import check_known, unknown_name
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.figures import Figure, Report, uncertainty_of
 from rm_gallery.gallery.benchmarks.judgements import Status
 from rm_gallery.study.runs import RowChange, kept_in, without_empty
 from rm_gallery.study.sheet import blank_is_none, value_of
@@ -51,7 +51,7 @@ from rm_gallery.study.table import (
 )
 from rm_gallery.study.table_rows import Clusters, hash_of
 from rm_gallery.study.task import Reasons, begun, judge_of, spent_by
-from rm_gallery.study.winrate_figures import ComparedRows, mean_of
+from rm_gallery.study.winrate_figures import ComparedRows, mean_estimate
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -192,9 +192,9 @@ class _Column:
 
     def figure(self, clusters: Integers) -> Figure:
         scores = self.scores
-        ci95 = mean_of(scores, clusters, bounds=self.bounds).ci95
+        mean = uncertainty_of(mean_estimate(scores, clusters, self.bounds))
         counts = self.statuses, self.missing, self.bounds
-        figure = figure_of("mean_score", scores[~np.isnan(scores)], *counts, ci95=ci95)
+        figure = figure_of("mean_score", scores[~np.isnan(scores)], *counts, **mean)
         # of a grader that only ranks there is no mean
         return figure if figure.score is not None else replace(figure, bounds=None)
 

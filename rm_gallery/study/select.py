@@ -28,6 +28,7 @@ from rm_gallery.core.stats.uncertainty import NO_INTERVAL, Estimate, clustered_m
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.figures import Record, plain
 from rm_gallery.gallery.benchmarks.judgements import NOT_ASKED
+from rm_gallery.gallery.benchmarks.lead import worth
 from rm_gallery.study.cards import counts_of
 from rm_gallery.study.grading import (
     GradedRow,
@@ -61,6 +62,7 @@ class JudgeFigure(Record):
         constant: whether it gives every answer the same verdict, or the same score where labels are
             no verdicts. Such a judge agrees with labels as often as the larger class occurs, and
             tells nothing; it is never recommended.
+        n_clusters: clusters of the rows that it judged.
     """
 
     name: str
@@ -74,6 +76,7 @@ class JudgeFigure(Record):
     threshold: float | None = None
     tokens: int = 0
     constant: bool = False
+    n_clusters: int = 0
 
     @property
     def n_missing(self) -> int:
@@ -263,6 +266,7 @@ class JudgeSelection:
         """What the run folder keeps: the verdict, and how far each judge agrees with the labels;
         the headline is the best judge's.
         """
+        measure = "kappa" if self.measure == "accuracy" else self.measure
         rule = "label_agreement" if self.measure == "accuracy" else "label_correlation"
         parts = dict[str, dict[str, Any]]()
         for judge in self.judges:
@@ -286,12 +290,22 @@ class JudgeSelection:
             **{name: graded.get(name) for name in head.split()},
             **parts[self.leading.name],
             **none,
+            "n_clusters": self.leading.n_clusters,
             "by_subset": parts,
             "reward": self.best or ", ".join(parts),
             "version": f"{self.measure} with labels",
-            "extra": {"verdict": self.verdict, "shared": self.shared},
+            "extra": {
+                "verdict": self.verdict,
+                "shared": self.shared,
+                "agreement": {
+                    "n": self.leading.n_scored,
+                    measure: self.leading.figures.get(measure),
+                    f"{measure}_ci95": self.leading.ci95.get(measure),
+                },
+            },
         }
-        return {name: plain(value) for name, value in figures.items()}
+        kept = {name: plain(value) for name, value in figures.items()}
+        return {"worth": worth(kept), **kept}
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
@@ -309,7 +323,8 @@ class JudgeSelection:
         ]
         names = ("measure", "n_shared", "shared", "best", "verdict", "judges")
         own = {name: plain(getattr(self, name)) for name in names}
-        return {**own, "differences": plain(pairs), "report": self.report.to_dict()}
+        said = {"worth": self.figures_kept()["worth"], **own}
+        return {**said, "differences": plain(pairs), "report": self.report.to_dict()}
 
     def rows(self) -> list[list[str]]:
         """A table for people: a head and a row per judge."""
@@ -549,6 +564,7 @@ class _Judge:
             self.shown,
             self.tokens,
             n > 1 and len(set(said[known])) == 1,
+            len(set(own)),
         )
 
 

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 from rm_gallery.core.stats import Array, Floats, Integers, np
 from rm_gallery.core.stats.agreement import spearman
 from rm_gallery.core.stats.columns import first_seen
+from rm_gallery.core.stats.constant import LengthCount
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.ranking import BestOf, best_of_n_curve
-from rm_gallery.core.stats.uncertainty import clustered_mean
+from rm_gallery.core.stats.uncertainty import Estimate, clustered_mean
 from rm_gallery.core.stats.validation import (
     Calibration,
     HeldOut,
@@ -77,15 +78,20 @@ def shared(values: Array, clusters: Array) -> Share:
 
 @dataclass
 class Counted:
-    """Outcomes of 0, a half or 1, each with a hash of its cluster."""
+    """Outcomes from 0 to 1, each with a hash of its cluster."""
 
-    values: array[float] = field(default_factory=lambda: array("f"))
+    values: array[float] = field(default_factory=doubles)
     clusters: array[int] = field(default_factory=hashes)
 
     def add(self, value: float, cluster: str) -> None:
         """Count one."""
         self.values.append(value)
         self.clusters.append(hash(cluster))
+
+    @property
+    def mean(self) -> Estimate | None:
+        """The mean with what its uncertainty rests on; None without outcomes."""
+        return clustered_mean(np.asarray(self.values), first_seen(np.asarray(self.clusters)))
 
     @property
     def share(self) -> Share:
@@ -238,7 +244,7 @@ class Summary:
 
     Attributes:
         statuses: samples by status.
-        subsets: credits by subset, of the samples that earned one.
+        subsets: credits by subset, of the samples that earned one, with their clusters.
         subset_n: samples by subset.
         answers: every scored answer.
         gaps: best chosen score minus best rejected score of each labelled sample that is scored
@@ -253,10 +259,11 @@ class Summary:
             scored higher (ties half).
         longer_chosen: such pairs whose longer answer is the chosen one: what a reader would expect
             instead.
+        lengths: rows whose only winner is the longer answer.
     """
 
     statuses: Counter[str] = field(default_factory=Counter)
-    subsets: dict[str, array[float]] = field(default_factory=lambda: defaultdict(doubles))
+    subsets: dict[str, Counted] = field(default_factory=lambda: defaultdict(Counted))
     subset_n: Counter[str] = field(default_factory=Counter)
     answers: Answers = field(default_factory=Answers)
     gaps: array[float] = field(default_factory=doubles)
@@ -266,6 +273,7 @@ class Summary:
     step_scores: dict[str, array[float]] = field(default_factory=lambda: defaultdict(doubles))
     longer: Counted = field(default_factory=Counted)
     longer_chosen: Counted = field(default_factory=Counted)
+    lengths: LengthCount = field(default_factory=LengthCount)
     positions: Positions = field(default_factory=Positions)
     calls: Calls = field(default_factory=Calls)
     issues: Reasons = field(default_factory=Reasons)
@@ -291,7 +299,7 @@ class Summary:
         subset = row.subset or UNNAMED
         self.subset_n[subset] += 1
         if row.credit is not None:
-            self.subsets[subset].append(row.credit)
+            self.subsets[subset].add(row.credit, row.cluster or row.key)
         for key, message in {
             f"{issue.status}: {issue.reason}": issue.message for issue in row.issues
         }.items():
@@ -313,6 +321,7 @@ class Summary:
                 if score is not None and math.isfinite(score):
                     self.step_scores[_step_label(label)].append(score)
         self.positions.add(row)
+        self.lengths.add([len(text) for text in row.answers], row.scores, row.verdicts)
 
     def _add_gap(self, row: SampleRow, answers: Sequence[ScoredAnswer]) -> None:
         gap = gap_of(row)

@@ -27,7 +27,7 @@ from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.uncertainty import NO_INTERVAL
 from rm_gallery.core.utils.errors import Cause, ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.figures import Figure, Report, uncertainty_of
 from rm_gallery.gallery.benchmarks.judgements import Judged, Status
 from rm_gallery.study import winrate_figures as figures
 from rm_gallery.study.benchmark import estimate, evaluate
@@ -430,8 +430,8 @@ def mean_score(
     bounds: tuple[float, float],
 ) -> Figure:
     """The mean score of some rows, as `counted_part` has it, with its interval over clusters."""
-    mean = figures.mean_of(values[places], clusters[places], bounds=bounds)
-    return counted_part("mean_score", values, places, row_statuses, bounds, ci95=mean.ci95)
+    mean = uncertainty_of(figures.mean_estimate(values[places], clusters[places], bounds))
+    return counted_part("mean_score", values, places, row_statuses, bounds, **mean)
 
 
 def spread_of(values: Floats) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from rm_gallery.core.stats import Bools, Integers, np
 from rm_gallery.core.stats.intervals import shown_side
 from rm_gallery.core.stats.significance import ConfidenceSequence, SequentialTest
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.figures import Figure, Report, uncertainty_of
 from rm_gallery.gallery.benchmarks.judgements import Judged, Status
 from rm_gallery.study import winrate_figures as figures
 from rm_gallery.study.runs import is_run, open_run
@@ -179,9 +179,9 @@ class _WinCounter:
                 }
         rows = figures.ComparedRows(clusters, of.labels, of.probabilities, groups, compared)
         wins = rows.wins()
-        mean = figures.mean_of(wins, rows.clusters, 0.5)
+        mean = figures.mean_estimate(wins, rows.clusters)
         extra: dict[str, Any] = {"a": names[0], "b": names[1], **figures.counts_of(wins)}
-        extra["test"] = {"null": 0.5, "p_value": mean.p_value}
+        extra["test"] = {"null": 0.5, "p_value": mean and mean.p_value(0.5)}
         extra["flips"] = figures.flips_of(rows)
         if of.labels is not None:
             extra["agreement"] = figures.agreement_of(rows)
@@ -193,13 +193,14 @@ class _WinCounter:
             extra["ranking"] = figures.ranking_of(rows, names)
             extra["pairs"] = figures.pairs_of(rows, names)
 
-        def rate(places: Integers, ci95: Any) -> Figure:
-            about = {"ci95": ci95, "chance": 0.5, "baselines": figures.baselines_of(rows, places)}
-            return counted_part("win_rate", wins, places, row_statuses, **about)
+        def rate(places: Integers, **known: Any) -> Figure:
+            known |= {"chance": 0.5, "baselines": figures.baselines_of(rows, places)}
+            return counted_part("win_rate", wins, places, row_statuses, **known)
 
-        whole = rate(every, mean.ci95)
+        whole = rate(every, **uncertainty_of(mean))
         parts = {
-            name: rate(places, subgroups[name]["ci95"]) for name, places in rows.subgroups().items()
+            name: rate(places, ci95=subgroups[name]["ci95"])
+            for name, places in rows.subgroups().items()
         }
         kept = {name: value for name, value in extra.items() if value not in ({}, [])}
         return WinRateReport(**vars(whole) | {"extra": kept}, by_subset=parts)
@@ -351,7 +352,8 @@ class WinRateTask(TableTask):
         # after looking often only the sequence's interval holds
         extra = {**report.extra, "until_decided": sequential}
         del extra["test"]
-        report = replace(report, extra=extra, ci95=sequence.interval if sequence.n else None)
+        ci95 = sequence.interval if sequence.n else None
+        report = replace(report, extra=extra, ci95=ci95, detectable=None)
         if not self.until.decided:
             return report
         reasons = {

@@ -17,10 +17,9 @@ from rm_gallery.core.stats.bradley_terry import bradley_terry, length_controlled
 from rm_gallery.core.stats.corrected import corrected_mean, label_scale
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.significance import holm, sign_test
-from rm_gallery.core.stats.uncertainty import NO_INTERVAL, clustered_mean
+from rm_gallery.core.stats.uncertainty import NO_INTERVAL, Estimate, clustered_mean
 from rm_gallery.gallery.benchmarks.figures import Report, hundredths, interval
 from rm_gallery.gallery.benchmarks.judgements import Judged
-from rm_gallery.gallery.benchmarks.lead import contradicted
 
 _FEWEST_LABELS = 5
 """A subgroup with fewer labels is not corrected."""
@@ -162,14 +161,20 @@ def mean_of(
     """The mean of those of an array of values that are numbers, all within `bounds`, and the
     p-value of "it is `null`".
     """
+    within = mean_estimate(values, clusters, bounds)
+    if within is None:
+        return Mean(None, None, None)
+    p_value = None if null is None else within.p_value(null)
+    return Mean(within.estimate, within.interval(), p_value)
+
+
+def mean_estimate(
+    values: Floats, clusters: Integers, bounds: tuple[float, float] = (0.0, 1.0)
+) -> Estimate | None:
+    """The mean of those of an array of values that are numbers; None without any."""
     known = ~np.isnan(values)
     numbers, names = (values, clusters) if known.all() else (values[known], clusters[known])
-    if not len(numbers):
-        return Mean(None, None, None)
-    exact = math.fsum(numbers) / len(numbers)
-    within = clustered_mean(numbers, names, bounds=bounds)
-    assert within is not None
-    return Mean(exact, within.interval(), None if null is None else within.p_value(null))
+    return clustered_mean(numbers, names, bounds=bounds)
 
 
 def counts_of(wins: Floats) -> dict[str, int]:
@@ -369,16 +374,8 @@ class WinRateReport(Report):
 
     def about(self) -> list[str]:
         """The win rate in words, what stands beside it, and what it rests on."""
-        against = bool(contradicted(self.to_dict()))
-        first = _COUNTS[against].format_map(self.extra) + _p(self.extra.get("test", {}))
-        return [first, *_in_words(self.extra), *super().about()]
-
-
-_COUNTS = {
-    False: "{a} against {b}: {wins} won, {losses} lost, {ties} tied",
-    True: "{a} against {b} by the judge alone: {wins} for {a}, {losses} for {b}, {ties} tied",
-}
-"""How many rows each side got; nothing is won against the labels of people."""
+        first = _p(self.extra.get("test", {})).removeprefix(", ")
+        return [*([first] if first else []), *_in_words(self.extra), *super().about()]
 
 
 def _in_words(extra: Mapping[str, Any]) -> list[str]:

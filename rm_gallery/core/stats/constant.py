@@ -1,8 +1,8 @@
-"""Detects a constant judge or reward: the same score or verdict for every answer."""
+"""Detects a judge or reward that is constant, or that may go by length alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 
@@ -75,6 +75,51 @@ class Constancy:
         else:
             return ""
         return f"Every one of the {places.n or scores.n:,} {said}."
+
+
+@dataclass
+class LengthCount:
+    """Counts in how many rows the longer answer won, so that length taken for quality is seen."""
+
+    n: int = 0
+    """Rows with one winner and answers that are not all equally long."""
+    longer: int = 0
+    """Those whose winner is longer than every other answer, and `shorter` than every other."""
+    shorter: int = 0
+
+    def add(
+        self,
+        lengths: Sequence[int],
+        scores: Sequence[float | None],
+        verdicts: Iterable[tuple[int, int, int | None]] = (),
+    ) -> None:
+        """Add one row.
+
+        Args:
+            lengths: of its answers, in characters.
+            scores: of its answers, higher is better.
+            verdicts: of its pairs, each as the places of two answers and +1 where the first won, -1
+                or 0; where there are any, they decide and not the scores.
+        """
+        points = dict(enumerate(scores))
+        if games := [game for game in verdicts if game[2] is not None]:
+            points = dict.fromkeys(range(len(lengths)), 0.0)
+            for first, second, won in games:
+                points[first] = (points.get(first) or 0.0) + (won or 0)
+                points[second] = (points.get(second) or 0.0) - (won or 0)
+        known = [value for value in points.values() if value is not None and value == value]
+        if len(known) != len(lengths) or len(known) < 2 or known.count(best := max(known)) > 1:
+            return
+        winner = known.index(best)
+        others = [length for place, length in enumerate(lengths) if place != winner]
+        if len({lengths[winner], *others}) > 1:
+            self.n += 1
+            self.longer += lengths[winner] > max(others)
+            self.shorter += lengths[winner] < min(others)
+
+    def counts(self) -> dict[str, int]:
+        """The counts by name; empty without such a row."""
+        return dict(vars(self)) if self.n else {}
 
 
 _PLACES = {1: "for the answer shown first", -1: "for the answer shown second", 0: "a tie"}

@@ -1,13 +1,12 @@
-"""Confidence intervals of a share and of a mean of independent values.
-
-Values in clusters: `clustered.clustered_mean`; any other figure: `clustered.bootstrapped`.
+"""Ranges of values, quantiles, and what a guesser reaches; intervals of figures are those of
+`uncertainty.Estimate`.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -61,64 +60,12 @@ def check_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def wilson_interval(successes: float, n: float, level: float = 0.95) -> Interval:
-    """Wilson's score interval of a share, within 0..1.
-
-    Ours: scipy's and statsmodels' take whole counts; ties and effective sample sizes are fractions.
-
-    Args:
-        successes: successes among the `n` trials. With fractional credit (a tie worth 1/2) the
-            interval is conservative: outcomes within 0..1 vary at most as much as 0/1 outcomes of
-            the same mean.
-        n: number of trials, or their effective number; 0 gives (0, 1).
-        level: confidence level.
-
-    Raises:
-        ConfigError: if `successes` is not within 0..n or `level` is no level.
-
-    Source: E. B. Wilson, "Probable inference, the law of succession, and statistical inference",
-    JASA 1927.
-
-    >>> [round(end, 3) for end in wilson_interval(8, 10)]
-    [0.49, 0.943]
-    """
-    z = NormalDist().inv_cdf((1.0 + check_level(level)) / 2.0)
-    if n < 0 or not -1e-9 <= successes <= n + 1e-9:
-        raise ConfigError(
-            f"wilson_interval needs 0 <= successes <= n, got successes={successes!r} and n={n!r}"
-        )
-    if n == 0:
-        return Interval(0.0, 1.0)
-    return score_ends(min(max(successes / n, 0.0), 1.0), z * z / n)
-
-
 def score_ends(share: float, square: float) -> Interval:
     """Ends of Wilson's interval of a share, 0..1; `square` is the squared quantile over the trials."""
     centre = (share + square / 2.0) / (1.0 + square)
     half = math.sqrt(square * share * (1.0 - share) + square**2 / 4.0) / (1.0 + square)
     # rounding must not push an end past the share itself when all trials agree
     return Interval(min(share, max(0.0, centre - half)), max(share, min(1.0, centre + half)))
-
-
-def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval | None:
-    """Student's interval of the mean of independent values: mean ± t * s / sqrt(n).
-
-    In the unit of the values; None for fewer than two, which say nothing about their spread.
-
-    Raises:
-        ConfigError: if a value is not finite or `level` is no level.
-    """
-    check_level(level)
-    n = len(values)
-    if n < 2:
-        return None
-    if not all(math.isfinite(value) for value in values):
-        raise ConfigError(
-            "mean_interval needs finite values; leave out or count the others before calling it"
-        )
-    mean = math.fsum(values) / n
-    half = t_quantile(n - 1, level) * float(np.std(values, ddof=1)) / math.sqrt(n)
-    return Interval(mean - half, mean + half)
 
 
 def t_quantile(df: float, level: float) -> float:

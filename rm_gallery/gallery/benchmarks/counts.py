@@ -9,7 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report
+from rm_gallery.gallery.benchmarks.figures import (
+    Extra,
+    Figure,
+    Report,
+    uncertainty_of,
+)
 from rm_gallery.gallery.benchmarks.judgements import Judged
 from rm_gallery.gallery.benchmarks.rules import Tally, headline, merged
 from rm_gallery.gallery.benchmarks.steps import harmonic_mean
@@ -79,7 +84,7 @@ def cells_figure(
     if parts and low is not None and high is not None:
         known["bounds"] = Interval(low, high)
     score, extra = (measure(tp, fp, tn, fn), beside(tp, fp, tn, fn)) if clusters else (None, {})
-    ci95 = None
+    whole = None
     if score is not None:
 
         def measured(sums: Floats) -> list[float | None]:
@@ -88,8 +93,7 @@ def cells_figure(
         # sorted, so that the order in which samples finish changes no digit
         table = np.array(sorted(clusters.values()), dtype=np.float64)
         whole = of_sums(table, measured, unseen=np.eye(4))
-        ci95 = None if whole is None else whole.interval()
-    return Figure(rule, score=score, ci95=ci95, extra=dict(extra), **known)
+    return Figure(rule, score=score, extra=dict(extra), **uncertainty_of(whole), **known)
 
 
 Beside = Callable[..., Extra]

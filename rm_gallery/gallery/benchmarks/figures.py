@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -15,14 +15,16 @@ from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.file import as_json, write_whole
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.core.utils.svg import Plot, forest
-from rm_gallery.gallery.benchmarks.lead import corrected_figure, leads_beyond_figure
+from rm_gallery.gallery.benchmarks.lead import corrected_figure, worth
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from rm_gallery.core.stats.uncertainty import Estimate
+
 COUNTS = ("n", "n_scored", "n_unscored", "n_failed", "n_stopped")
 UNNAMED = "(no subset)"
-UNLESS_EMPTY = ("extra", "constant")
+UNLESS_EMPTY = ("extra", "n_clusters", "detectable", "lengths", "constant")
 Extra = dict[str, Any]
 """Further figures, by name."""
 
@@ -130,6 +132,9 @@ class Figure(Record):
         bounds: the score at worst and at best, whatever the missing ones would have got, as (low,
             high) in the score's unit; both are the score where nothing is missing. An end is
             infinite where the scale is open; None where it is unknown.
+        n_clusters: clusters of the scored samples; None where they are not known.
+        detectable: smallest difference from a supposed score that 4 of 5 such runs would show, in
+            the score's unit; None where nothing is known. Both are in the JSON of a whole report.
     """
 
     rule: str
@@ -145,6 +150,8 @@ class Figure(Record):
     baselines: Mapping[str, float | None] = field(default_factory=dict)
     missing: Mapping[str, int] = field(default_factory=dict)
     bounds: Interval | None = None
+    n_clusters: int | None = None
+    detectable: float | None = None
 
     shown: ClassVar[tuple[str, ...]] = (
         "rule",
@@ -194,6 +201,9 @@ class Report(Figure):
         notes: what a reader of the figure should know.
         suspicion: what missing scores go with (a subset, a side, a length), as `core.stats.denominator.MissingnessTest`
             found it; empty where none is missing.
+        lengths: of the rows with one winner and answers of different length how many there are
+            (`n`), and in how many it is `longer` or `shorter` than all others; empty where none is
+            known.
         constant: what every score or verdict was, in a sentence, where all are the same; empty
             elsewhere.
     """
@@ -203,7 +213,7 @@ class Report(Figure):
         *Figure.shown,
         "by_subset",
         *"duplicates id_collisions skipped calls cached usage reasons stopped notes".split(),
-        *("suspicion", "seconds", "constant"),
+        *("n_clusters", "detectable", "lengths", "suspicion", "seconds", "constant"),
     )
     by_subset: dict[str, Figure] = field(default_factory=dict)
     benchmark: str = ""
@@ -223,6 +233,7 @@ class Report(Figure):
     stopped: str | None = None
     notes: tuple[str, ...] = ()
     suspicion: Mapping[str, Any] = field(default_factory=dict)
+    lengths: Mapping[str, int] = field(default_factory=dict)
     constant: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -230,19 +241,16 @@ class Report(Figure):
         None.
         """
         figures = {**super().to_dict(), "seconds": round(self.seconds, 3)}
-        first = [list(fact) for fact in leads_beyond_figure(figures)]
         people = corrected_figure(figures)
         return {
-            **({"leads": first} if first else {}),
+            "worth": worth(figures),
             **({"corrected": people} if people else {}),
             **figures,
         }
 
-    def leads(self) -> list[str]:
-        """What stands above the figures where people's labels or a constant judge say more than
-        they do, most trustworthy first.
-        """
-        return [one_line(text) for _, text in self.to_dict().get("leads", ())]
+    def worth(self) -> str:
+        """What a reader may conclude, in the one sentence that every rendering begins with."""
+        return one_line(self.to_dict()["worth"])
 
     def save(self, path: str | Path) -> Path:
         """Write the report as JSON, whole or not at all; gives the path."""
@@ -301,7 +309,6 @@ class Report(Figure):
             f"rule: {self.rule}: {RULES.get(self.rule, '')}",
             " · ".join(_further(self.extra)),
             missing_parts(self.extra),
-            missing_line(self.n, self.missing, self.bounds, self.limits),
             *self.suspicion.get("said", ()),
             f"beside it: {' · '.join(levels)}" if levels else "",
             f"{self.calls} calls · {self.cached} from the cache · {self.seconds:.1f} s",
@@ -330,12 +337,12 @@ class Report(Figure):
             f"{name:<{widths[0]}}  {score:>{widths[1]}}  {ci:<{widths[2]}}  {counts}"
             for name, score, ci, counts in rows
         ]
-        return "\n".join([*self.leads(), *table, *self.about()])
+        return "\n".join([self.worth(), *table, *self.about()])
 
     def _repr_html_(self) -> str:
         subset = "subset, judge alone" if corrected_figure(self.to_dict()) else "subset"
         table = html_table((subset, self.unit, "95 % interval", "samples"), self.rows())
-        return f"{html_lines(self.leads())}{table}{html_lines(self.about())}"
+        return f"{html_lines([self.worth()])}{table}{html_lines(self.about())}"
 
 
 def html_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -376,6 +383,16 @@ def with_baselines(
     return replace(held(report, baselines), by_subset=parts)
 
 
+def uncertainty_of(estimate: Estimate | None) -> Extra:
+    """What a figure keeps of its estimate: `ci95`, `n_clusters` and `detectable`; nothing without
+    one.
+    """
+    if estimate is None:
+        return {"ci95": None}
+    known = {"n_clusters": estimate.n_clusters, "detectable": estimate.detectable()}
+    return {"ci95": estimate.interval(), **known}
+
+
 def with_extra(figure: F, further: Extra) -> F:
     """The figure with further ones beside it."""
     return replace(figure, extra={**figure.extra, **further})
@@ -408,23 +425,6 @@ def missing_parts(extra: Extra) -> str:
     ]
     parts = [part.replace("subsets without:", "subsets without a score:") for part in parts]
     return f"missing, and not in the figure: {'; '.join(parts)}" if parts else ""
-
-
-def by_cause(missing: Mapping[str, int]) -> str:
-    """What is missing, by who caused it: "80 by the judge, 2 by the data"."""
-    return ", ".join(f"{number:,} by the {cause}" for cause, number in missing.items())
-
-
-def missing_line(
-    n: int, missing: Mapping[str, int], bounds: Any, limits: Callable[[Any], str]
-) -> str:
-    """How many have no score, who caused it, and where the figure lies whatever they would have
-    got; empty where none is missing.
-    """
-    if not missing:
-        return ""
-    lies = "" if bounds is None else f"; whatever they were, the figure is {limits(bounds)}"
-    return f"missing: {sum(missing.values()):,} of {n:,} ({by_cause(missing)}){lies}"
 
 
 def hundredths(value: float | None) -> str:

@@ -182,4 +182,6 @@ def _on_scale(figure: F) -> F:
         return None if value is None else Interval(*(2 * end - 1 for end in value))
 
     score = None if figure.score is None else 2 * figure.score - 1
-    return replace(figure, score=score, ci95=of(figure.ci95), bounds=of(figure.bounds))
+    detectable = None if figure.detectable is None else 2 * figure.detectable
+    ends = {"ci95": of(figure.ci95), "bounds": of(figure.bounds)}
+    return replace(figure, score=score, detectable=detectable, **ends)

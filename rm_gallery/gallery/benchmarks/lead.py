@@ -1,12 +1,14 @@
-"""What a report leads with: its first facts in their order, and whether it may praise. Every
-rendering shows this one list.
+"""What a report is worth, in the one sentence that every rendering begins with; and whether it may
+praise.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
+from rm_gallery.core.stats.intervals import Interval, shown_side
 from rm_gallery.core.utils.shown import number, percent, show
 
 TRUST_CARD = "trust_card"
@@ -15,57 +17,157 @@ COMPARED = "win_rate"
 """The rule that compares two columns instead of asking whether a reward is right."""
 OWN_UNIT = ("mean_score", "label_correlation", "correlation", "points")
 """Rules whose figure is no share."""
-Kind = Literal["verdict", "corrected", "agreement", "contradicted", "constant", "tally", "figure"]
-PLAIN: tuple[Kind, ...] = ("tally", "figure")
-"""What every report says of itself; it leads only where people and constancy have nothing to add.
-"""
-
+LENGTH_ALONE = 0.95
+"""Share of decided rows from which on a judge may go by length alone."""
+FEWEST_DECIDED = 10
+FEW_CLUSTERS = 10
 
 Figures = Mapping[str, Any]
 """A report, saved or as `Report.to_dict` gives it, or a part of one."""
 
 
-class Fact(NamedTuple):
-    """One thing a report leads with."""
+def worth(figures: Figures) -> str:
+    """What a reader may conclude from a report, in one sentence, worst news first.
 
-    kind: Kind
-    text: str
-    """A sentence; of a tally, counts."""
-
-
-def leads(figures: Figures) -> list[Fact]:
-    """The facts a report leads with, the most trustworthy first.
-
-    The verdict of a comparison, as `judge-select` gives it, comes first. Labels of people come
-    before the judge they correct: the corrected figure, the agreement, and
-    whether they contradict the judge. A page once led with "100 % wins" of a judge that people
-    contradicted in every row.
+    A constant judge, or one that goes by length alone; rows of one cluster; the figure against
+    guessing, an even match or 0, corrected by labels of people where there are any, or the verdict
+    of a report that has one; agreement with people; what is missing and by whom; few clusters; and
+    where nothing is shown, what could have been seen. A page once led with "100 % wins" of a judge
+    that people contradicted in every row.
 
     Args:
-        figures: a report, saved or as `Report.to_dict` gives it.
+        figures: a report, saved or as `Report.to_dict` gives it; of what one of an earlier version
+            does not hold nothing is said.
     """
-    verdict, why = _object(figures.get("extra")).get("verdict"), contradicted(figures)
-    told: list[tuple[Kind, str]] = [
-        ("verdict", verdict if isinstance(verdict, str) else ""),
-        ("corrected", corrected_of(figures)),
-        *(("agreement", text) for text in _agreements(figures)),
-        (
-            "contradicted",
-            why and f"People's labels do not support what the judge alone says: {why}.",
+    verdict = _object(figures.get("extra")).get("verdict")
+    facts = [
+        str(figures.get("constant") or ""),
+        _length_alone(figures),
+        _clusters(figures, 1),
+        *(
+            [verdict]
+            if isinstance(verdict, str)
+            else [f"{corrected}{_where(figures)}", headline(figures)]
+            if (corrected := _corrected(figures))
+            else [f"{headline(figures)}{_where(figures)}"]
         ),
-        ("constant", str(figures.get("constant") or "")),
-        ("tally", tally_of(figures)),
-        ("figure", headline(figures)),
+        *_agreements(figures),
+        _missing(figures),
+        _clusters(figures, FEW_CLUSTERS),
+        _detectable(figures),
     ]
-    return [Fact(kind, text) for kind, text in told if text]
+    return f"{'; '.join(fact.removesuffix('.') for fact in facts if fact)}."
 
 
-def leads_beyond_figure(figures: Figures) -> list[Fact]:
-    """All the facts where they hold more than the figure of the judge; empty where a table of
-    figures says it all.
+def _length_alone(figures: Figures) -> str:
+    lengths = _object(figures.get("lengths"))
+    n = count_of(lengths, "n")
+    for side in ("longer", "shorter"):
+        took = count_of(lengths, side)
+        if n >= FEWEST_DECIDED and took >= LENGTH_ALONE * n:
+            what = f"took the {side} answer in {took:,} of {n:,} rows"
+            return f"{_name(figures)} {what}: it may measure length alone"
+    return ""
+
+
+def _clusters(figures: Figures, most: int) -> str:
+    """That the rows are of one cluster, or of fewer than `most`."""
+    n, clusters = count_of(figures, "n_scored"), count_of(figures, "n_clusters")
+    if clusters == most == 1:
+        rows = f"{n:,} rows" if n > 1 else "1 row"
+        cure = "; name a column with cluster=" if n > 1 else ""
+        return f"{rows} from 1 prompt: no interval{cure}"
+    if 1 < clusters < most:
+        return (
+            f"{n:,} rows come from only {clusters} clusters" if n > clusters else f"only {n} rows"
+        )
+    return ""
+
+
+def _null(figures: Figures) -> tuple[float, str] | None:
+    """The value that is nothing, and its name; None where there is none."""
+    if _compares(figures):
+        return 0.5, "50 %"
+    if figures.get("rule") == "label_correlation":
+        return 0.0, "0"
+    chance = figures.get("chance")
+    known = isinstance(chance, int | float)
+    return (number(chance), f"guessing ({percent(number(chance))})") if known else None
+
+
+def _sides_of_null(figures: Figures) -> tuple[int, int] | None:
+    """On which side of nothing the figure that leads lies by its interval, and whatever is missing;
+    None where that is no question.
     """
-    facts = leads(figures)
-    return facts if any(fact.kind not in PLAIN for fact in facts) else []
+    null, lead = _null(figures), lead_figure(figures)
+    score, ci95 = lead.get("score"), lead.get("ci95")
+    if null is None or score is None or not ci95 or figures.get("score") is None:
+        return None
+    # labels move the figure by as much, whatever the missing rows would have got
+    low, high = (end + score - figures["score"] for end in ends_of(figures))
+    return shown_side(null[0], ci95, (score, score)), shown_side(null[0], ci95, (low, high))
+
+
+def _where(figures: Figures) -> str:
+    """Where the figure that leads lies from nothing."""
+    sides, null = _sides_of_null(figures), _null(figures)
+    if sides is None or null is None:
+        return ""
+    by_chance, surely = sides
+    if not by_chance:
+        return f", which cannot be told from {null[1]}"
+    if not surely:
+        way = "above" if by_chance > 0 else "below"
+        return f", {way} {null[1]}, but what is missing could undo that"
+    worse = ": worse than guessing" if surely < 0 and null[1].startswith("guess") else ""
+    return f", {'above' if surely > 0 else 'below'} {null[1]}{worse}"
+
+
+def _detectable(figures: Figures) -> str:
+    sides, least = _sides_of_null(figures), figures.get("detectable")
+    if sides is None or sides[0] or not least or corrected_figure(figures):
+        return ""
+    size = show(least) if _in_own_unit(figures) else f"{100 * number(least):.3g} points"
+    return f"only a distance of {size} or more would have been seen in 4 of 5 such runs"
+
+
+def _missing(figures: Figures) -> str:
+    gone = missing_of(figures)
+    if not gone:
+        return ""
+    causes, bounds = by_cause(_object(figures.get("missing"))), figures.get("bounds") or (None,)
+    ends = "" if None in bounds else between({**figures, "ci95": bounds}, " to ")
+    unit = "" if _in_own_unit(figures) else " %"
+    lies = f", so that the figure lies from {ends}{unit}" if ends else ""
+    known = f" ({causes})" if causes else ""
+    return f"{gone:,} of {count_of(figures, 'n'):,} rows are missing{known}{lies}"
+
+
+def by_cause(missing: Mapping[str, int]) -> str:
+    """What is missing, by who caused it: "80 by the judge, 2 by the data"."""
+    return ", ".join(f"{number:,} by the {cause}" for cause, number in missing.items())
+
+
+def missing_of(figures: Figures) -> int:
+    """How many scores are missing; reports of earlier versions do not tell what the protocol left
+    out.
+    """
+    known = figures.get("missing")
+    if isinstance(known, Mapping):
+        return sum(count_of(known, cause) for cause in known)
+    if figures.get("n") is None or figures.get("n_scored") is None:
+        return 0
+    return count_of(figures, "n") - count_of(figures, "n_scored")
+
+
+def ends_of(figures: Figures) -> Interval:
+    """The score of figures that have one at worst and at best, whatever is missing would have got;
+    infinite where nobody knows.
+    """
+    if not missing_of(figures):
+        return Interval(figures["score"], figures["score"])
+    low, high = figures.get("bounds") or (None, None)
+    return Interval(number(low, -math.inf), number(high, math.inf))
 
 
 def lead_figure(figures: Figures) -> Figures:
@@ -90,21 +192,23 @@ def corrected_figure(figures: Figures) -> dict[str, Any] | None:
     }
 
 
-def contradicted(figures: Figures) -> str:
-    """Why labels of people forbid to praise the judge or what it prefers; empty where they do not,
-    and without labels.
+def contradicted(figures: Figures) -> bool:
+    """Whether labels of people forbid to praise the judge or what it prefers; not without labels.
 
     Praise needs an agreement above chance, and of a comparison a corrected interval on the same
     side of 50 % as the judge.
     """
-    if _compares(figures):
-        return _against_comparison(figures, _extra(figures, "agreement"))
     for about in _labelled(figures):
-        name, value = _measure(about)
-        # of labels that are all the same nothing is known
-        if about.get("n") and name and not number(value) > 0:
-            return f"the scores{_of_grader(about)} do not rise with the labels"
-    return ""
+        (name, value), share = _measure(about), about.get("agreement")
+        # of labels that are all the same nothing is known but how often the judge says so
+        against = number(value) <= 0 if name else share is not None and number(share) <= 0.5
+        if about.get("n") and against:
+            return True
+    corrected, score = corrected_figure(figures), figures.get("score")
+    if not _compares(figures) or corrected is None or score in (None, 0.5):
+        return False
+    low, high = corrected["ci95"] or (0.0, 1.0)
+    return bool((low if number(score) > 0.5 else 1.0 - high) <= 0.5)
 
 
 def may_praise(figures: Figures) -> bool:
@@ -115,19 +219,6 @@ def may_praise(figures: Figures) -> bool:
     if isinstance(score, int | float) and isinstance(chance, int | float) and score <= chance:
         return _compares(figures) and not contradicted(figures)
     return not contradicted(figures)
-
-
-def _against_comparison(figures: Figures, agreement: Figures) -> str:
-    corrected, score = corrected_figure(figures), figures.get("score")
-    kappa, share = agreement.get("kappa"), number(agreement.get("agreement"))
-    if agreement.get("n") and (share <= 0.5 if kappa is None else number(kappa) <= 0):
-        return "it agrees with them no more often than chance would"
-    if corrected is not None and isinstance(score, int | float) and score != 0.5:
-        low, high = corrected["ci95"] or (0.0, 1.0)
-        if (low if score > 0.5 else 1.0 - high) <= 0.5:
-            better, worse = _sides(figures) if score > 0.5 else reversed(_sides(figures))
-            return f"the corrected figure does not show that {better} is better than {worse}"
-    return ""
 
 
 def _object(value: Any) -> Figures:
@@ -159,15 +250,13 @@ def _interval(figures: Figures) -> str:
 
 
 def _labelled(figures: Figures) -> Iterator[Figures]:
-    """What people's labels say of scores: of the answers of a table, or of every grader that has
-    labels; nothing of a figure that is a share.
+    """What people's labels say: of a comparison, of the answers of a table, of the judge that was
+    selected, or of every grader that has labels.
     """
-    if not _in_own_unit(figures):
-        return
-    if "validation" in _object(figures.get("extra")):
-        for name, about in _extra(figures, "validation").items():
-            yield {"name": name, **_object(about)}
-    elif "spearman" in (about := _extra(figures, "agreement")):
+    validation, about = _extra(figures, "validation"), _extra(figures, "agreement")
+    for name, one in validation.items():
+        yield {"name": name, **_object(one)}
+    if not validation and not about.keys().isdisjoint((*_MEASURES, "agreement")):
         yield about
 
 
@@ -183,25 +272,26 @@ def _measure(about: Figures) -> tuple[str, Any]:
 
 
 def _agreements(figures: Figures) -> Iterator[str]:
-    """How far the judge agrees with people, a sentence each; nothing without labels."""
-    if _compares(figures):
-        agreement = _extra(figures, "agreement")
-        if agreement.get("n"):
-            share = percent(number(agreement.get("agreement")))
-            ends = _interval({"ci95": agreement.get("ci95")})
-            kappa = "" if agreement.get("kappa") is None else f", {_valued('kappa', agreement)}"
-            yield f"Agreement with people: {share}{ends}{kappa}, n = {count_of(agreement, 'n'):,}."
-        return
+    """How far the judge agrees with people; nothing without labels."""
     for about in _labelled(figures):
-        n, name = count_of(about, "n"), _measure(about)[0]
-        unknown = "unknown, since all scores or all labels are the same"
-        measured = _valued(name, about) if name else unknown
-        if n:
-            yield f"Agreement{_of_grader(about)} with people: {measured}, n = {n:,}."
-
-
-def _of_grader(about: Figures) -> str:
-    return f" of {about['name']}" if about.get("name") else ""
+        n, (name, value) = count_of(about, "n"), _measure(about)
+        if not n:
+            continue
+        ends = about.get(f"{name}_ci95") or (None, None)
+        share = about.get("agreement")
+        known = [] if share is None else [f"{percent(share)} alike"]
+        known += [_valued(name, about)] if name else []
+        on = f"({', '.join([*known, f'n = {n:,}'])})"
+        its = f"the agreement of {about['name']}" if about.get("name") else "its agreement"
+        if not name:
+            what = "is unknown, since all scores or all labels are the same"
+            yield f"{its} with people {what} {on}"
+        elif None not in ends and ends[0] > 0:
+            yield f"{its} with people is above chance {on}"
+        elif None not in ends and ends[1] < 0:
+            yield f"{its} with people is below chance {on}"
+        else:
+            yield f"{its} with people is not shown to be above chance {on}"
 
 
 def _valued(name: str, about: Figures) -> str:
@@ -237,25 +327,12 @@ def sides_of(figures: Figures) -> tuple[str, str] | None:
     return (first, second) if isinstance(first, str) and isinstance(second, str) else None
 
 
-def _sides(figures: Figures) -> tuple[str, str]:
-    return sides_of(figures) or ("the first", "the second")
+def _name(figures: Figures) -> str:
+    return str(figures.get("reward") or "The reward")
 
 
-def tally_of(figures: Figures) -> str:
-    """How many rows were won, tied and lost; empty where nothing was compared."""
-    extra = _object(figures.get("extra"))
-    if not _compares(figures) or "wins" not in extra:
-        return ""
-    won, lost = "won", "lost"
-    if contradicted(figures):  # nothing is won that people give to the other side
-        won, lost = (f"for {side}" for side in _sides(figures))
-    words = {"wins": won, "ties": "tied", "losses": lost}
-    counts = " · ".join(f"{count_of(extra, name):,} {word}" for name, word in words.items())
-    return f"{counts}, by the judge alone" if corrected_figure(figures) else counts
-
-
-def corrected_of(figures: Figures) -> str:
-    """The figure corrected by people's labels, in a sentence; empty without labels."""
+def _corrected(figures: Figures) -> str:
+    """The figure corrected by people's labels, in words; empty without labels."""
     corrected = corrected_figure(figures)
     if corrected is None:
         return ""
@@ -264,26 +341,29 @@ def corrected_of(figures: Figures) -> str:
     rate = f"win rate of {names[0]} against {names[1]} " if names else ""
     return (
         f"Corrected by {corrected['n_labelled']:,} labels of people: {rate}"
-        f"{in_unit(lead, lead['score'])}{_interval(lead)}."
+        f"{in_unit(lead, lead['score'])}{_interval(lead)}"
     )
 
 
 def headline(figures: Figures) -> str:
-    """Score, rule, n and interval in one sentence."""
-    name = figures.get("reward") or "The reward"
+    """Score, rule, n and interval in words."""
+    name, extra = _name(figures), _object(figures.get("extra"))
     n, scored = count_of(figures, "n"), count_of(figures, "n_scored")
     on = f" on {figures['benchmark']}" if figures.get("benchmark") else ""
     if figures.get("score") is None:
         if scored:  # such as of a grader that only ranks
-            return f"{name} has no one score{on}; {scored:,} of {n:,} samples are judged."
+            return f"{name} has no one score{on}; {scored:,} of {n:,} samples are judged"
         what = "no sample could be scored" if n else "there is no finished sample"
-        return f"{name} has no score{on}: {what}{f' out of {n:,}' if n else ''}."
+        return f"{name} has no score{on}: {what}{f' out of {n:,}' if n else ''}"
     ci95, score = _interval(figures), in_unit(figures, figures["score"])
     if _compares(figures) and (names := sides_of(figures)):
         first, second = names
         of = f"{scored:,} of {n:,} rows"
-        if contradicted(figures):
-            return f"{name} prefers {first} to {second} in {score} of the rows{ci95}, judging {of}."
-        return f"{first} wins {score} of the rows against {second}{ci95}, as {name} judges {of}."
+        if "wins" in extra:
+            won, tied, lost = (count_of(extra, each) for each in ("wins", "ties", "losses"))
+            of += f": {won:,} for {first}, {tied:,} tied, {lost:,} for {second}"
+        if contradicted(figures):  # nothing is won that people give to the other side
+            return f"{name} prefers {first} to {second} in {score} of the rows{ci95}, judging {of}"
+        return f"{first} wins {score} of the rows against {second}{ci95}, as {name} judges {of}"
     verb = "has a mean score of" if figures.get("rule") == OWN_UNIT[0] else "reaches"
-    return f"{name} {verb} {score}{ci95}{on}, over {scored:,} scored of {n:,} samples."
+    return f"{name} {verb} {score}{ci95}{on}, over {scored:,} scored of {n:,} samples"

@@ -34,9 +34,9 @@ from rm_gallery.gallery.benchmarks.rules import (
     absent,
     best_of_n_credit,
     headline,
-    interval_of_mean,
     mean_of,
     mean_of_parts,
+    mean_over_clusters,
 )
 
 DOMAINS = ("gpqa", "ifeval", "math", "mbpp_plus", "mmlu_pro")
@@ -205,7 +205,7 @@ class _Picks:
         if not pairs_only:
             for name in ("oracle", CONFLICT_PAIRS):
                 extra[name] = mean_of(part.extra[name] for part in parts.values())
-        return headline(mean_of_parts(rule, parts, interval_of_mean(tallies), extra), parts)
+        return headline(mean_of_parts(rule, parts, mean_over_clusters(tallies), extra), parts)
 
     def _best_of_k_extra(self, domain: str) -> Extra:
         means = {name: by_domain[domain].mean for name, by_domain in self._tallies.items()}

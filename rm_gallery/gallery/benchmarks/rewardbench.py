@@ -21,7 +21,12 @@ from rm_gallery.gallery.benchmarks.base import (
     given,
     question,
 )
-from rm_gallery.gallery.benchmarks.figures import Extra, Report, with_extra
+from rm_gallery.gallery.benchmarks.figures import (
+    Extra,
+    Report,
+    uncertainty_of,
+    with_extra,
+)
 from rm_gallery.gallery.benchmarks.judgements import Row, known_of
 from rm_gallery.gallery.benchmarks.preferences import answered, shared_turns
 from rm_gallery.gallery.benchmarks.rules import (
@@ -30,7 +35,7 @@ from rm_gallery.gallery.benchmarks.rules import (
     RuleScorer,
     Tally,
     chance_of,
-    interval_of_mean,
+    mean_over_clusters,
     merged,
     strict_pairs,
     weighted_mean,
@@ -336,7 +341,7 @@ class _Sections(PooledScorer):
         )
         return {
             "score": _mean({name: tally.mean for name, tally in tallies.items()}, weights),
-            "ci95": interval_of_mean(tallies, weights),
+            **uncertainty_of(mean_over_clusters(tallies, weights)),
             "bounds": weighted_bounds(limits),
         }
 

@@ -24,7 +24,12 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, question
-from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report
+from rm_gallery.gallery.benchmarks.figures import (
+    Extra,
+    Figure,
+    Report,
+    uncertainty_of,
+)
 from rm_gallery.gallery.benchmarks.judgements import (
     About,
     Judged,
@@ -234,8 +239,7 @@ class _SubsetMean:
             ties_mean = ties_parts(self._upstream_ties.table())["composite"]
             others = [counts.mean for counts in self._upstream.values()]
             extra["with_upstream_defaults"] = mean_of([*others, ties_mean])
-        ci95 = None if whole is None else whole.interval()
-        figure = mean_of_parts(MEAN_OF_SUBSETS, parts, ci95, extra)
+        figure = mean_of_parts(MEAN_OF_SUBSETS, parts, whole, extra)
         rated = any(ties.counts.n_scored for ties in self._ties.values())
         return headline(replace(figure, chance=None) if rated else figure, parts)
 
@@ -424,11 +428,10 @@ class TiesTally:
         score = parts.pop("composite")
         # a ref and a tied row of one prompt are one row of the table
         whole = None if score is None else _over_prompts(table, _composites, BOUNDS)
-        ci95 = None if whole is None else whole.interval()
         figure = Figure(
             TIES_RULE,
             score=score,
-            ci95=ci95,
+            **uncertainty_of(whole),
             extra=parts,
             bounds=self.bounds(),
             **self.counts.counts(),

@@ -30,6 +30,7 @@ from rm_gallery.gallery.benchmarks.rules import (
     interval_of_mean,
     mean_of,
     mean_of_parts,
+    mean_over_clusters,
 )
 
 RULE = "rm_bench_matrix"
@@ -191,7 +192,7 @@ class _Matrices:
         extra["ci95"] = {level: interval_of_mean(self._levels[level]) for level in LEVELS}
         extra["domains_absent"] = absent(DOMAINS, parts)
         extra |= {"n_unfit_labels": self._n_unfit} if self._n_unfit else {}
-        figure = mean_of_parts(MEAN_OF_SUBSETS, parts, interval_of_mean(self._levels[ALL]), extra)
+        figure = mean_of_parts(MEAN_OF_SUBSETS, parts, mean_over_clusters(self._levels[ALL]), extra)
         if len(parts) == 1:
             figure = with_extra(next(iter(parts.values())), extra)
         return headline(figure, parts)

@@ -24,6 +24,7 @@ from rm_gallery.gallery.benchmarks.figures import (
     Figure,
     Report,
     plain,
+    uncertainty_of,
     with_extra,
 )
 from rm_gallery.gallery.benchmarks.judgements import (
@@ -289,14 +290,14 @@ class Tally:
         """The 95 % interval of the mean credit over clusters; None without a scored sample, and
         where no clusters are kept.
         """
-        return interval_of_mean({"": self}) if self.clusters else None
+        return interval_of_mean({"": self})
 
     def figure(self, rule: str, extra: Extra | None = None) -> Figure:
         """The mean credit with its interval."""
         return Figure(
             rule=rule,
             score=self.mean,
-            ci95=self.interval(),
+            **uncertainty_of(mean_over_clusters({"": self})),
             extra=extra or {},
             bounds=self.bounds,
             **self.counts(),
@@ -705,8 +706,8 @@ class MeanOfSubsets(PooledScorer):
             "subsets_outside_the_mean": sorted(figures.keys() - parts.keys()),
         }
         extra = {**whole.extra, **{name: listed for name, listed in lists.items() if listed}}
-        ci95 = interval_of_mean({name: self._tallies.by_subset[name] for name in parts})
-        mean = mean_of_parts(MEAN_OF_SUBSETS, parts, ci95, extra)
+        whole_mean = mean_over_clusters({name: self._tallies.by_subset[name] for name in parts})
+        mean = mean_of_parts(MEAN_OF_SUBSETS, parts, whole_mean, extra)
         same = {name: getattr(whole, name) for name in (*COUNTS, "missing")}
         return headline(replace(mean, **same), figures)
 
@@ -785,7 +786,7 @@ def headline(figure: Figure, by_subset: Mapping[str, Figure]) -> Report:
 
 
 def mean_of_parts(
-    rule: str, parts: Mapping[str, Figure], ci95: Interval | None, extra: Extra
+    rule: str, parts: Mapping[str, Figure], mean: Estimate | None, extra: Extra
 ) -> Figure:
     """The mean of the parts' scores, each weighing the same, with the mean of their chance, their
     counts and limits.
@@ -795,7 +796,7 @@ def mean_of_parts(
     return Figure(
         rule,
         score=mean_of(part.score for part in figures),
-        ci95=ci95,
+        **uncertainty_of(mean),
         extra=extra,
         chance=chance_of(figures),
         bounds=mean_bounds(part.bounds for part in figures),

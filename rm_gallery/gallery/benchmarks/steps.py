@@ -27,7 +27,12 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, Output, beginning, given, question
-from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report
+from rm_gallery.gallery.benchmarks.figures import (
+    Extra,
+    Figure,
+    Report,
+    uncertainty_of,
+)
 from rm_gallery.gallery.benchmarks.judgements import (
     About,
     Judged,
@@ -393,8 +398,7 @@ class _FirstErrors:
             for name in ("error_accuracy", "correct_accuracy")
         }
         extra |= {"step_rule": str(self._rule), "sets_absent": absent(PROCESSBENCH_SETS, parts)}
-        ci95 = None if mean is None else mean.interval()
-        return headline(mean_of_parts(PROCESSBENCH_RULE, parts, ci95, extra), parts)
+        return headline(mean_of_parts(PROCESSBENCH_RULE, parts, mean, extra), parts)
 
     def _set_figure(self, kinds: Mapping[bool, Tally]) -> tuple[Figure, Estimate | None]:
         extra = {"error_accuracy": kinds[True].mean, "correct_accuracy": kinds[False].mean}
@@ -403,5 +407,5 @@ class _FirstErrors:
         if all(bounds):  # the figure rises with either accuracy
             counts["bounds"] = Interval(*map(harmonic_mean, *bounds))
         whole = _first_errors(kinds)
-        score, ci95 = (None, None) if whole is None else (whole.estimate, whole.interval())
-        return Figure(PROCESSBENCH_RULE, score=score, ci95=ci95, extra=extra, **counts), whole
+        counts |= {"score": None if whole is None else whole.estimate, **uncertainty_of(whole)}
+        return Figure(PROCESSBENCH_RULE, extra=extra, **counts), whole
