@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rm_gallery import DataError, DataSample, evaluate
-from rm_gallery.core.stats.intervals import Interval, wilson_interval
+from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.base import get_benchmark
 from rm_gallery.gallery.benchmarks.figures import plain
@@ -26,6 +26,7 @@ from rm_gallery.gallery.benchmarks.rewardbench2 import (
 from rm_gallery.gallery.benchmarks.rules import MeanOfSubsets, RuleScorer, strict_pairs
 from tests.benchmarks.excerpts import EXCERPTS, LONG, SHORT, rewardbench
 from tests.data.loading import write
+from tests.support.wilson import wilson
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_ties_that_all_behave_alike_are_not_known_exactly() -> None:
     figure, _ = tally.figure()
     assert figure.score == pytest.approx(1.01, abs=1e-3)
     assert figure.ci95 is not None and figure.ci95.low == pytest.approx(
-        wilson_interval(40, 40).low, abs=0.02
+        wilson(40, 40).low, abs=0.02
     )
 
 

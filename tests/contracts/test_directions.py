@@ -504,7 +504,7 @@ def test_a_benchmark_gives_a_turned_judge_the_same_figures(name: str) -> None:
             body = {"higher_is_better": higher, "score_range": (0.0, 1.0)}
             made: Any = type("Shares", (KINDS[kind],), body)
             told.append(evaluate(made(judge=judge), rows, name, **QUIET).to_dict())
-            for of_itself in ("seconds", "leads", "constant"):  # they show its scores as they are
+            for of_itself in ("seconds", "worth", "constant"):  # they show its scores as they are
                 told[-1].pop(of_itself, None)
         assert told[0] == told[1]
 

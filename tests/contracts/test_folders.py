@@ -5,6 +5,7 @@ figure, the same n and the same that is missing, or refuses in one line that say
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import re
@@ -19,6 +20,7 @@ import typer
 
 from rm_gallery.cli.main import app
 from rm_gallery.gallery.benchmarks.figures import Report
+from rm_gallery.gallery.benchmarks.lead import worth
 from rm_gallery.serve.view import ViewedRuns, create_viewer
 from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.runs import open_run
@@ -72,9 +74,10 @@ def write(name: str, rows: list[dict[str, Any]]) -> None:
 
 
 class Kept(NamedTuple):
-    """What a command printed, and the two equal folders it kept."""
+    """What a command printed as JSON and on a terminal, and the two equal folders it kept."""
 
     done: Done
+    told: Done
     folder: Path
     twin: Path
 
@@ -119,6 +122,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
                 for folder in (name, f"{name} again"):
                     done = command(*words, "--json", "--out", folder)
                     Path(f"{folder}.json").write_text(json.dumps(done))
+                Path(f"{name}.told").write_text(
+                    json.dumps(command(*words, "--out", f"{name} told"))
+                )
         yield place
 
 
@@ -128,7 +134,8 @@ def kept(request: pytest.FixtureRequest, place: Path, monkeypatch: pytest.Monkey
     name = request.param
     done = Done(*json.loads(Path(f"{name}.json").read_text()))
     assert done.out, done.err
-    return Kept(done, Path(name), Path(f"{name} again"))
+    told = Done(*json.loads(Path(f"{name}.told").read_text()))
+    return Kept(done, told, Path(name), Path(f"{name} again"))
 
 
 def test_every_command_that_keeps_a_run_is_called_here() -> None:
@@ -190,6 +197,24 @@ def test_the_report_is_finished_and_has_the_figure_that_the_command_told(kept: K
         assert figures["n"] == N
         expected = next((n for name, n in lost.items() if name in str(kept.folder)), 1)
         assert sum(figures["missing"].values()) == expected
+
+
+def test_everything_that_shows_a_run_begins_with_the_same_sentence(kept: Kept) -> None:
+    figures, told = figures_of(kept), json.loads(kept.done.out)
+    said = worth(figures)
+    for one in (figures, told, open_run(kept.folder).report):
+        assert [*one.items()][0] == ("worth", said)
+    assert " ".join(kept.told.out.split()).startswith(said), kept.told.out
+    pages = {form: command("report", str(kept.folder), "--format", form, "--out", "page") and Path("page").read_text(encoding="utf-8") for form in ("md", "html")}  # fmt: skip
+    for card in kept.folder.glob("card.*"):
+        pages[card.name] = card.read_text(encoding="utf-8")
+    for form, text in pages.items():
+        text = text.partition("</h1>")[2] if "</h1>" in text else text.partition("\n")[2]
+        plain = html.unescape(re.sub(r"<[^>]*>|[\\*]", " " if "html" in form else "", text))
+        before, found, _ = " ".join(plain.split()).partition(said)
+        assert found and len(before) < 12, (form, plain[:600])  # the large figure or verdict
+    [listed] = ViewedRuns([kept.folder]).listed()
+    assert listed["worth"] == said
 
 
 @pytest.mark.parametrize("form", ["md", "html", "junit"])

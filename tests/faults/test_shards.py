@@ -99,13 +99,12 @@ def test_shards_of_tables_and_of_graders(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     score = [
         "score",
+        "length_baseline",
         str(tmp_path / "t.jsonl"),
         "--prompt",
         "prompt",
         "--answer",
         "a",
-        "--reward",
-        "length_baseline",
         "--json",
     ]
     against = ["winrate", str(tmp_path / "t.jsonl"), "--prompt", "prompt", "--a", "a", "--b", "b"]

@@ -29,7 +29,7 @@ from rm_gallery import (
     audit,
 )
 from rm_gallery.core.reward.base import BaseStepWiseRubricReward
-from rm_gallery.core.stats.intervals import Interval, wilson_interval
+from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.defaults import PROBES
 from rm_gallery.study.attacks import (
     DRESSES,
@@ -48,6 +48,7 @@ from tests.support.choice import some
 from tests.support.command import command
 from tests.support.judge_server import JudgeServer, judge_fixture
 from tests.support.samples import make_sample
+from tests.support.wilson import wilson
 
 server = judge_fixture(judges.SOUND, in_process=True)
 
@@ -548,7 +549,7 @@ def test_the_worse_kind_of_cluster_counts() -> None:
     both = mean_finding("p", "n", "", values, list(range(30)), LOW, crossed=prompts)
     assert both.ci95 is not None
     assert (both.n, both.clusters, both.verdict) == (30, 5, "fail")
-    assert both.ci95.low < wilson_interval(5, 5).low, "five clusters know little of their spread"
+    assert both.ci95.low < wilson(5, 5).low, "five clusters know little of their spread"
 
 
 @pytest.mark.parametrize("unit", ["share", "net"])
@@ -557,5 +558,5 @@ def test_intervals_are_honest_where_all_are_alike(unit: Literal["share", "net"],
     clusters = [i for i in range(40) for _ in range(each)]
     figure = mean_finding("p", "n", "", [0.0] * len(clusters), clusters, LOW, unit=unit)
     assert figure.ci95 is not None
-    assert figure.ci95.high == pytest.approx(wilson_interval(0, 40).high, abs=0.006)
+    assert figure.ci95.high == pytest.approx(wilson(0, 40).high, abs=0.006)
     assert mean_finding("p", "n", "", [], [], LOW, unit=unit).verdict == "not enough"

@@ -1,5 +1,5 @@
-"""What a report leads with: the same facts in the same order in every rendering, and no praise that
-people contradict.
+"""What a report is worth: one sentence, worst news first, at the beginning of every rendering, and
+no praise that people contradict.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from rm_gallery import (
     evaluate,
 )
 from rm_gallery.core.stats.constant import Constancy
-from rm_gallery.gallery.benchmarks.lead import contradicted, lead_figure, leads, may_praise
+from rm_gallery.core.stats.uncertainty import clustered_mean
+from rm_gallery.gallery.benchmarks.lead import contradicted, lead_figure, may_praise, worth
 from rm_gallery.report.formats import render
 from rm_gallery.report.gate import QualityGate, held_against
 from rm_gallery.report.tables import print_report
@@ -159,8 +160,8 @@ def written(report: Report, folder: Path, capsys: pytest.CaptureFixture[str]) ->
         ("json", json.loads(render(run, "json"))),
         ("report.json", report.to_dict()),
     ):
-        assert next(iter(content)) == "leads"
-        shown[name] = " ".join(text for _, text in content["leads"])
+        assert next(iter(content)) == "worth"
+        shown[name] = _plain(content["worth"])
     with TestClient(
         create_viewer(runs := ViewedRuns([folder]), "secret"), base_url="http://127.0.0.1:1"
     ) as client:
@@ -170,26 +171,23 @@ def written(report: Report, folder: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize(
-    "made", [*(("against", n) for n in AGAINST if n != "eval"), *(("for", n) for n in FOR)], ids=str
+    "made", [*(("against", n) for n in AGAINST), *(("for", n) for n in FOR)], ids=str
 )
-def test_every_rendering_leads_with_the_same_facts_in_the_same_order(
+def test_every_rendering_begins_with_the_same_sentence(
     made: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "run"
     found = written((AGAINST if made[0] == "against" else FOR)[made[1]](folder), folder, capsys)
-    facts = leads(found.report.to_dict())
-    kinds = [fact.kind for fact in facts]
-    assert kinds[:2] == ["corrected", "agreement"] and kinds[-1] == "figure"
-    assert ("contradicted" in kinds) == (made[0] == "against")
-    for name, text in found.shown.items():
-        places = [text.find(_plain(fact.text)) for fact in facts]
-        assert -1 not in places, (name, facts[places.index(-1)], text[:1500])
-        assert places == sorted(places), (name, places)
-    score = found.shown["page"].partition("Corrected by")[0]
+    said = found.report.worth()
+    assert may_praise(found.report.to_dict()) == (made[0] == "for")
+    places = {name: text.find(_plain(said)) for name, text in found.shown.items()}
+    assert -1 not in places.values(), places
+    assert all(places[name] == 0 for name in ("terminal", "str", "notebook", "json", "report.json"))
+    score = found.shown["page"].partition("labels of people")[0]
     estimate = lead_figure(found.report.to_dict())["score"]
     shown = (
         f"{100 * estimate:.1f} %"
-        if made[1].startswith("winrate")
+        if made[1].startswith(("winrate", "eval"))
         else f"{estimate:.4g}".replace("-", "−")
     )
     assert shown in score.replace("-", "−"), "the large figure is the corrected one"
@@ -219,19 +217,91 @@ def test_nothing_is_praised_that_people_contradict(
             r"does not show\s+that\s+new\s+is\s+better than", "", text
         )
     # the definition of the rule and what position did to the verdicts may say who wins
-    told = [
-        *(fact.text for fact in leads(report.to_dict())),
-        *(line for line in report.about() if line.startswith("new against")),
-    ]
-    assert not re.search(r"\b(?:wins|won|beats)\b", " ".join(told))
+    assert not re.search(r"\b(?:wins|won|beats)\b", report.worth())
 
 
 def test_praise_stays_where_people_agree(tmp_path: Path) -> None:
     FOR["winrate"](tmp_path / "run")
     page = _text(render(open_run(tmp_path / "run")))
     assert (
-        "✓" in page and "by this judge new is better than old" in page and "new wins 87.5 %" in page
+        "✓" in page
+        and "old to 83.3 % (95 % interval 64.1 to 93.3 %), above 50 %" in page
+        and "new wins 87.5 %" in page
     )
+
+
+def test_it_is_said_why_there_is_no_interval_and_what_helps() -> None:
+    rows = [{"prompt": "q", "response": "x" * (1 + k % 7)} for k in range(60)]
+    said = score_table(Length(), rows, "prompt", "response", progress=False).worth()
+    assert said.startswith("60 rows from 1 prompt: no interval; name a column with cluster=; ")
+    rows = [{**row, "group": k % 4} for k, row in enumerate(rows)]
+    told = score_table(Length(), rows, "prompt", "response", cluster="group", progress=False)
+    assert told.worth().endswith("; 60 rows come from only 4 clusters.") and told.n_clusters == 4
+    rows = [{**row, "prompt": f"q{k}"} for k, row in enumerate(rows)]
+    said = score_table(Length(), rows, "prompt", "response", progress=False).worth()
+    assert "interval;" not in said and "clusters" not in said
+
+
+@pytest.mark.parametrize("shortest", [False, True])
+def test_a_judge_that_goes_by_length_alone_is_named_first(shortest: bool) -> None:
+    rows = [
+        {"prompt": f"q{k}", "chosen": "x" * (2 + k), "rejected": "x" * (1 + (k % 3) * k)}
+        for k in range(40)
+    ]
+    how = {"shortest": shortest}
+    report = evaluate("length_baseline", rows, params=how, progress=False)
+    n, side = report.lengths["n"], "shorter" if shortest else "longer"
+    assert n > 30 and report.lengths[side] == n
+    took = f"length_baseline took the {side} answer in {n} of {n} rows"
+    assert report.worth().startswith(f"{took}: it may measure length alone; ")
+
+
+def test_an_even_run_says_what_it_could_have_seen() -> None:
+    rows = [{**row, "old": "x" * (6 + k - 2 * (k % 2))} for k, row in enumerate(ROWS)]
+    report = winrate(Longer(), rows, "prompt", ["new", "old"], progress=False)
+    even = clustered_mean([k % 2 for k in range(N)])
+    assert even is not None and report.detectable == pytest.approx(even.detectable())
+    least = f"only a distance of {100 * (report.detectable or 0):.3g} points or more would have"
+    assert report.score == 0.5 and f"{least} been seen in 4 of 5 such runs" in report.worth()
+    assert "cannot be told from 50 %" in report.worth()
+
+
+FOUND = {"rule": "pair_strict", "reward": "judge", "n": 200, "n_scored": 188, "chance": 0.5}
+MISSING = {"judge": 9, "endpoint": 3}
+
+
+@pytest.mark.parametrize(
+    ("bounds", "undone"), [([0.5076, 0.5676], False), ([0.4976, 0.5576], True), (None, True)]
+)
+def test_what_is_missing_is_told_with_whom_and_whether_it_could_undo_the_finding(
+    bounds: Any, undone: bool
+) -> None:
+    figures = {**FOUND, "score": 0.54, "ci95": [0.51, 0.57], "missing": MISSING, "bounds": bounds}
+    said = worth(figures)
+    assert "12 of 200 rows are missing (9 by the judge, 3 by the endpoint)" in said
+    assert ("above guessing (50.0 %), but what is missing could undo that" in said) == undone
+    assert "above guessing (50.0 %)" in said
+
+
+def test_a_report_of_an_earlier_version_is_read() -> None:
+    said = worth({**FOUND, "score": 0.453, "ci95": [0.42, 0.49], "leads": [["tally", "x"]]})
+    assert said.startswith("judge reaches 45.3 % (95 % interval 42.0 to 49.0 %)")
+    assert said.endswith("; 12 of 200 rows are missing.") and "clusters" not in said
+    assert worth({}) == "The reward has no score: there is no finished sample."
+
+
+def test_an_unfinished_run_counts_clusters_and_no_rows(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": f"q{k % 4}", "chosen": "x" * (1 + k % 4 // 2), "rejected": f"{k:02}"}
+        for k in range(40)
+    ]
+    whole = evaluate(Length(), rows, run_dir=str(tmp_path / "run"), progress=False)
+    (tmp_path / "run" / "report.json").unlink()
+    so_far = json.loads(render(open_run(tmp_path / "run"), "json"))
+    assert so_far["ci95"] == pytest.approx(whole.ci95) and so_far["n_clusters"] == 4
+    assert "40 rows come from only 4 clusters" in so_far["worth"]
+    [listed] = ViewedRuns([tmp_path / "run"]).listed()
+    assert "40 rows come from only 4 clusters" in listed["worth"]
 
 
 CONSTANT: dict[str, Callable[[], Report]] = {
@@ -257,8 +327,8 @@ def test_a_constant_reward_is_named_beside_its_figure(
     )
     assert said is not None
     print_report(report)
-    assert _plain(said[0]) in _plain(capsys.readouterr().out)
-    assert report.to_dict()["leads"][0][0] == "constant" and said[0] in str(report)
+    assert _plain(said[0]).removesuffix(".") in _plain(capsys.readouterr().out)
+    assert said[0].removesuffix(".") in report.worth().partition("; ")[0]
 
 
 class First(BasePairWiseReward):
@@ -287,7 +357,7 @@ def test_a_trust_card_names_a_constant_reward(reward: BaseReward) -> None:
         and card.to_dict()["constant"] == card.constant
     )
     for text in (str(card), card.markdown(), card.html()):
-        assert card.constant in html.unescape(text)
+        assert card.constant.removesuffix(".") in html.unescape(text)
     assert "constant" not in prepare(Length(), probes=["quality"], limit=4).run().to_dict()
 
 

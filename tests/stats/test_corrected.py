@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from benchmarks.statistics_coverage import KINDS, Setting, coverage
 from benchmarks.statistics_coverage import settings as by_lot
 from rm_gallery.core.stats.corrected import corrected_difference, corrected_mean
-from rm_gallery.core.stats.intervals import wilson_interval
+from tests.support.wilson import wilson
 
 Floats = NDArray[np.floating[Any]]
 Draw = Callable[[np.random.Generator], dict[str, Any]]
@@ -127,7 +127,7 @@ def test_by_verdict_it_is_the_sum_over_verdicts(rows: list[tuple[int, bool, bool
 def test_labels_alone_are_wilsons_and_clusters_statsmodels() -> None:
     found = corrected_mean([None] * 100, [1.0] * 80 + [0.0] * 20)
     assert found.ci95 == pytest.approx(
-        wilson_interval(80, 100), abs=0.002
+        wilson(80, 100), abs=0.002
     ) and found.effective_labels == pytest.approx(100)
     rng = np.random.default_rng(6)
     groups = rng.integers(0, 12, 80)

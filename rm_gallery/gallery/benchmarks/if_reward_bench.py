@@ -19,7 +19,7 @@ from rm_gallery.core.data.load.converters import (
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, is_object, question, several
-from rm_gallery.gallery.benchmarks.figures import Figure, Report, with_extra
+from rm_gallery.gallery.benchmarks.figures import Extra, Figure, Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import Judged, Pair, Row, sign
 from rm_gallery.gallery.benchmarks.rules import MeanOfSubsets, RuleScorer, SubsetTallies
 
@@ -182,6 +182,6 @@ def _on_scale(figure: F) -> F:
         return None if value is None else Interval(*(2 * end - 1 for end in value))
 
     score = None if figure.score is None else 2 * figure.score - 1
-    detectable = None if figure.detectable is None else 2 * figure.detectable
-    ends = {"ci95": of(figure.ci95), "bounds": of(figure.bounds)}
-    return replace(figure, score=score, detectable=detectable, **ends)
+    known: Extra = {"ci95": of(figure.ci95), "bounds": of(figure.bounds)}
+    known["detectable"] = None if figure.detectable is None else 2 * figure.detectable
+    return replace(figure, score=score, **known)

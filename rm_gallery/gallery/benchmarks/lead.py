@@ -274,24 +274,22 @@ def _measure(about: Figures) -> tuple[str, Any]:
 def _agreements(figures: Figures) -> Iterator[str]:
     """How far the judge agrees with people; nothing without labels."""
     for about in _labelled(figures):
-        n, (name, value) = count_of(about, "n"), _measure(about)
-        if not n:
-            continue
+        n, name, share = count_of(about, "n"), _measure(about)[0], about.get("agreement")
         ends = about.get(f"{name}_ci95") or (None, None)
-        share = about.get("agreement")
         known = [] if share is None else [f"{percent(share)} alike"]
         known += [_valued(name, about)] if name else []
-        on = f"({', '.join([*known, f'n = {n:,}'])})"
-        its = f"the agreement of {about['name']}" if about.get("name") else "its agreement"
-        if not name:
-            what = "is unknown, since all scores or all labels are the same"
-            yield f"{its} with people {what} {on}"
-        elif None not in ends and ends[0] > 0:
-            yield f"{its} with people is above chance {on}"
-        elif None not in ends and ends[1] < 0:
-            yield f"{its} with people is below chance {on}"
-        else:
-            yield f"{its} with people is not shown to be above chance {on}"
+        said = (
+            "is unknown, since all scores or all labels are the same"
+            if not name and number(share, 1.0) > 0.5
+            else "is above chance"
+            if number(ends[0]) > 0
+            else "is below chance"
+            if number(ends[1]) < 0
+            else "is not shown to be above chance"
+        )
+        whose = f"the agreement of {about['name']}" if about.get("name") else "its agreement"
+        if n:
+            yield f"{whose} with people {said} ({', '.join([*known, f'n = {n:,}'])})"
 
 
 def _valued(name: str, about: Figures) -> str:
@@ -338,9 +336,9 @@ def _corrected(figures: Figures) -> str:
         return ""
     lead = {**figures, **corrected}
     names = sides_of(figures) if _compares(figures) else None
-    rate = f"win rate of {names[0]} against {names[1]} " if names else ""
+    what = f"win rate of {names[0]} against {names[1]}" if names else "figure"
     return (
-        f"Corrected by {corrected['n_labelled']:,} labels of people: {rate}"
+        f"{corrected['n_labelled']:,} labels of people correct the {what} to "
         f"{in_unit(lead, lead['score'])}{_interval(lead)}"
     )
 
@@ -361,7 +359,7 @@ def headline(figures: Figures) -> str:
         of = f"{scored:,} of {n:,} rows"
         if "wins" in extra:
             won, tied, lost = (count_of(extra, each) for each in ("wins", "ties", "losses"))
-            of += f": {won:,} for {first}, {tied:,} tied, {lost:,} for {second}"
+            of += f" ({won:,} for {first}, {tied:,} tied, {lost:,} for {second})"
         if contradicted(figures):  # nothing is won that people give to the other side
             return f"{name} prefers {first} to {second} in {score} of the rows{ci95}, judging {of}"
         return f"{first} wins {score} of the rows against {second}{ci95}, as {name} judges {of}"
