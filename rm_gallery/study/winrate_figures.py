@@ -50,7 +50,8 @@ class Compared:
         the second.
         """
         columns: list[int] = judged.metadata["columns"]
-        self.lengths[row, columns] = [len(output.answer.text) for output in judged.sample.output]
+        texts = [output.answer.text for output in judged.sample.output]
+        self.lengths[row, columns] = [len(text) or -1 for text in texts]
         if judged.status != "scored":
             return None
         for i, j in combinations(range(len(columns)), 2):
@@ -218,20 +219,27 @@ def agreement_of(rows: ComparedRows) -> dict[str, Any]:
     ]
     if not pairs:
         return {"n": 0}
-    names = np.array([name for _, _, name in pairs])
-    share = mean_of(np.array([float(win == label) for win, label, _ in pairs]), names)
-    wins, labels = [win for win, _, _ in pairs], [label for _, label, _ in pairs]
+    wins, labels, names = zip(*pairs, strict=True)
+    table = Counter(f"judge {win}, people {label}" for win, label, _ in pairs)
+    same = same_said(wins, labels, np.array(names))
+    return {"n": len(pairs), **same, "table": dict(sorted(table.items()))}
+
+
+def same_said(said: Sequence[Any], labels: Sequence[Any], clusters: Integers) -> dict[str, Any]:
+    """In how many rows a judge says what people say, as a share and as Cohen's kappa, with their 95 %
+    intervals over clusters.
+    """
+    hits = np.array([float(a == b) for a, b in zip(said, labels, strict=True)])
+    share = mean_of(hits, clusters)
     # labels that are all the same make kappa 0 whatever the judge says, also where it is right in
     # every row but one
-    kappa = cohen_kappa_estimate(wins, labels, clusters=names) if len(set(labels)) > 1 else None
-    table = Counter(f"judge {win}, people {label}" for win, label, _ in pairs)
+    several = len(set(labels)) > 1
+    kappa = cohen_kappa_estimate(said, labels, clusters=clusters) if several else None
     return {
-        "n": len(pairs),
         "agreement": share.estimate,
         "ci95": share.ci95,
         "kappa": None if kappa is None else kappa.estimate,
         "kappa_ci95": None if kappa is None else kappa.interval(),
-        "table": dict(sorted(table.items())),
     }
 
 
