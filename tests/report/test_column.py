@@ -82,6 +82,8 @@ def test_both_orders_of_a_row_are_one_row_and_its_flips_are_told() -> None:
     about = report.extra["agreement"]
     # judge 3 old, 3 new, 2 ties; people 4, 3, 1: chance (12 + 9 + 2) / 64
     assert (about["agreement"], about["kappa"]) == pytest.approx((5 / 8, 17 / 41))
+    # the longer answer is people's in rows 3, 4 and 8
+    assert (about["chance"], about["longest"]) == pytest.approx((23 / 64, 3 / 8))
 
 
 def test_answer_columns_called_a_and_b_are_no_letters_of_a_judge() -> None:
