@@ -190,7 +190,15 @@ def _agreements(figures: Figures) -> Iterator[str]:
             share = percent(number(agreement.get("agreement")))
             ends = _interval({"ci95": agreement.get("ci95")})
             kappa = "" if agreement.get("kappa") is None else f", {_valued('kappa', agreement)}"
-            yield f"Agreement with people: {share}{ends}{kappa}, n = {count_of(agreement, 'n'):,}."
+            beside = [
+                f"{who} in {percent(number(agreement[name]))}"
+                for name, who in (("chance", "chance"), ("longest", "the longer answer"))
+                if agreement.get(name) is not None
+            ]
+            yield (
+                f"Agreement with people: {share}{ends}{kappa}, n = {count_of(agreement, 'n'):,}"
+                f"{'; beside it ' if beside else ''}{', '.join(beside)}."
+            )
         return
     for about in _labelled(figures):
         n, name = count_of(about, "n"), _measure(about)[0]
