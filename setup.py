@@ -1,4 +1,6 @@
-"""Puts the built-in split into the wheel, so that `rm-gallery demo` works outside a checkout."""
+"""Puts the built-in split and the recorded judge into the wheel, so that `rm-gallery demo` works
+outside a checkout.
+"""
 
 import shutil
 from pathlib import Path
@@ -8,7 +10,7 @@ from setuptools.command.build_py import build_py
 
 
 class BuildWithSplit(build_py):
-    """Copies data/*.parquet to rm_gallery/_data in the build folder."""
+    """Copies the files of data/ that are data to rm_gallery/_data in the build folder."""
 
     def run(self) -> None:
         """Build, then copy."""
@@ -17,8 +19,9 @@ class BuildWithSplit(build_py):
             return  # an editable install finds the split beside the package
         target = Path(self.build_lib) / "rm_gallery" / "_data"
         target.mkdir(parents=True, exist_ok=True)
-        for file in sorted((Path(__file__).parent / "data").glob("*.parquet")):
-            shutil.copy2(file, target / file.name)
+        for kind in ("*.parquet", "llmbar.*"):
+            for file in sorted((Path(__file__).parent / "data").glob(kind)):
+                shutil.copy2(file, target / file.name)
 
 
 setup(cmdclass={"build_py": BuildWithSplit})

@@ -361,9 +361,9 @@ def _list(as_json: bool) -> None:
 @opt.grouped("fail_if_worse_than")
 def score(
     data: opt.Table,
-    prompt: opt.Prompt,
-    answer: opt.Named[list[str]],
     reward: opt.RewardName[str],
+    prompt: opt.Prompt = None,
+    answer: list[str] | None = None,
     *,
     table: opt.Tabled,
     run: opt.Running,
@@ -378,17 +378,17 @@ def score(
     from rm_gallery.study.table import Scoring
 
     opt.say_reading(data)
-    task = Scoring.read(data, prompt, answer, columns := table.columns(run, rows))
+    task = Scoring.read(data, prompt, answer or (), columns := table.columns(run, rows))
     _judge_table(task, reward, run, rows, table.dry_run, (data, None), columns)
 
 
 @opt.grouped("fail_if_worse_than")
 def winrate(
     data: opt.Table,
-    prompt: opt.Prompt,
-    a: opt.Named[str],
-    b: opt.Named[list[str]],
     reward: opt.RewardName[str],
+    prompt: opt.Prompt = None,
+    a: str | None = None,
+    b: list[str] | None = None,
     other: Annotated[list[str] | None, typer.Option(hidden=True)] = None,
     second: Annotated[str | None, typer.Option("--with")] = None,
     length_controlled: bool = False,
@@ -416,7 +416,7 @@ def winrate(
     task = WinRateTask.read(
         data,
         prompt,
-        [a, *b, *(other or ())],
+        [*([] if a is None else [a]), *(b or ()), *(other or ())],
         columns,
         other=second,
         length_controlled=length_controlled,

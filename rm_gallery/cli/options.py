@@ -98,8 +98,8 @@ UseCi = Annotated[
 ]
 
 SPELLED = (
-    "NAME, FILE, FILE:NAME, or a prefix such as func:, grader:, rubric:, bt:, hf: or served: and "
-    "what it names"
+    "NAME, FILE, FILE:NAME, or a prefix such as func:, grader:, rubric:, bt:, hf:, served: or "
+    "column: and what it names"
 )
 """How a reward is named, in the same words at every command."""
 RewardArgument = Annotated[
@@ -117,7 +117,10 @@ Table = Annotated[
         metavar="FILE", help="csv, xlsx, parquet or jsonl file, or a result file of another tool."
     ),
 ]
-Prompt = Annotated[str, typer.Option(help="Column with the prompts.")]
+Prompt = Annotated[
+    str | None,
+    typer.Option(help="Column with the prompts; only column:NAME does without it and the answers."),
+]
 
 
 def print_json(value: Any) -> None:
@@ -365,8 +368,8 @@ class Tabled:
 
     Attributes:
         reference: Column with reference answers, for rewards that read one.
-        labels: Column of people's labels (winrate: a, b, tie or 0..1; score: numbers), or a file
-            with them by id.
+        labels: Column of people's labels (winrate: a, b, tie or 0..1; score: numbers, pass or
+            fail), or a file with them by id.
         id: Column that names rows, by which another file is joined.
         by: Column whose values are subgroups; may be repeated.
         dry_run: Print how the table is read and every setting, and stop.

@@ -492,8 +492,9 @@ def _parse_weights(given: list[str]) -> dict[str, float]:
 
 @opt.grouped("param", "on_bad_row")
 def judge_select(
-    config: Path,
+    judges: list[str],
     data: str,
+    labels: str | None = None,
     fail_under: Annotated[list[str] | None, typer.Option(metavar="MEASURE=X")] = None,
     judge: str | None = None,
     use_ci: opt.UseCi = False,
@@ -502,14 +503,15 @@ def judge_select(
     *,
     run: opt.Running,
 ) -> None:
-    """Compare the judges of CONFIG by how they agree with people's labels on the same rows, and say
-    which to take.
+    """Compare judges by how they agree with people's labels on the same rows, and say which to take.
 
     Args:
-        config: YAML file as for grade: the judges under graders, labels, cluster.
+        judges: YAML file as for grade, with the judges under graders, labels, cluster; or two
+            rewards or more, such as column:NAME.
         data: Parquet, jsonl, json, csv or xlsx file with a labelled row per item.
+        labels: Column of people's labels; a config names one itself.
         fail_under: Exit with 1 when kappa, accuracy or spearman is lower at worst; may be repeated.
-        judge: The judge that --fail-under is about; the first of CONFIG by default.
+        judge: The judge that --fail-under is about; the first by default.
         as_format: text, or md for a comment on a change.
     """
     from rm_gallery.study.select import judge_select as find_judge
@@ -517,19 +519,23 @@ def judge_select(
     least = _limits(fail_under or ())
     if as_format not in ("text", "md"):
         raise ConfigError(f"--format is {as_format!r:.40}; it is text or md.")
-    options, known = run.options(), read_config(config)
-    labels = known.get("labels")
-    if not isinstance(labels, str):
+    options = run.options()
+    one = len(judges) == 1
+    known = (
+        read_config(Path(judges[0])) if one else {"graders": [{"name": name} for name in judges]}
+    )
+    people = labels or known.get("labels")
+    if not isinstance(people, str):
         raise ConfigError(
-            f"{config}: `labels:` is {labels!r:.60}; name one column of labels, the same for every "
-            f"judge."
+            f"{judges[0]}: `labels:` is {people!r:.60}; name one column of labels, the same for "
+            f"every judge, there or with --labels."
         )
     runner, path = runner_of(known, run.llm, run.base_url), rows_file(data)
     if judge is not None and judge not in runner.grader_configs:
         raise ConfigError(f"--judge: {unknown_name('judge', judge, runner.grader_configs)}")
     how = {"cluster": known.get("cluster"), "limit": limit, "seed": run.seed}
     with run.resumable():
-        selection = find_judge(runner, path, labels, options=options, **how)
+        selection = find_judge(runner, path, people, options=options, **how)
     markdown, report = as_format == "md", selection.report
     lines = opt.table_lines(selection.rows(), markdown)
     shown = selection.to_dict()

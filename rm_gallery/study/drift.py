@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rm_gallery.core.data.labels import VALUE, value_of
 from rm_gallery.core.stats import Bools, np
 from rm_gallery.core.stats.consistency import Drift, drift
 from rm_gallery.core.stats.intervals import Interval
@@ -18,11 +19,10 @@ from rm_gallery.core.stats.planning import correlation_within
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.study.runs import SAMPLES, open_run
-from rm_gallery.study.sheet import Sheet, filled_ids, id_text, labels_of, open_sheet, value_of
+from rm_gallery.study.sheet import Sheet, filled_ids, id_text, labels_of, open_sheet
 
 _TEXTS = ("prompt", "question", "input", "answer", "response", "output", "completion")
 """Columns that say what an anchor is; where both files have one, it must be the same."""
-VALUE = "a number or a verdict such as pass or fail"
 FEWEST = 10
 """Rows of a pilot at least."""
 

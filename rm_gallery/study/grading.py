@@ -15,8 +15,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from rm_gallery.core.data.labels import value_of
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.load.readers import SOURCE_NAME
+from rm_gallery.core.data.schema import blank_is_none
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunKeywords, RunOptions, chosen_options
 from rm_gallery.core.graders.base import score_of
@@ -38,12 +40,12 @@ from rm_gallery.core.utils.names import check_known, unknown_name
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, uncertainty_of
 from rm_gallery.gallery.benchmarks.judgements import Status
 from rm_gallery.study.runs import RowChange, kept_in, without_empty
-from rm_gallery.study.sheet import blank_is_none, value_of
 from rm_gallery.study.source import Shard, file_sha256, placed_in, sharded
 from rm_gallery.study.table import (
     UNBOUNDED,
     ScoreReport,
     figure_of,
+    middle_of,
     number_text,
     open_ended,
     range_text,
@@ -156,7 +158,8 @@ class _Column:
         if result.kind != "score":
             self.raw_scores.append(math.nan)
             return
-        self.known = self.known or result
+        if self.known is None or None in result.range:  # an open range holds every other
+            self.known = result
         self.raw_scores.append(result.score)
         if result.threshold is not None:
             self.passed[result.passed()] += 1
@@ -217,11 +220,6 @@ class _Column:
         share = {} if parts.judge_share is None else {"judge_share": parts.judge_share}
         sd = math.sqrt(parts.judge_variance) * (high - low)
         return {"repeats": n, "n": parts.n, "unstable": parts.unstable, "sd": sd, **share}
-
-
-def middle_of(low: float | None, high: float | None) -> float | None:
-    """The middle of a range, from where on a score passes without a threshold; None of an open one."""
-    return None if low is None or high is None else (low + high) / 2
 
 
 def status_of(result: Any) -> Status:

@@ -35,11 +35,11 @@ from rm_gallery.study.grading import (
     GradeReport,
     cause_of,
     grade,
-    middle_of,
     row_figure,
     status_of,
 )
 from rm_gallery.study.runs import RowChange, without_empty
+from rm_gallery.study.table import middle_of
 
 MEASURES = ("accuracy", "kappa", "spearman")
 
@@ -475,7 +475,8 @@ class _Judge:
         results = [row.results[name] for row in rows]
         turn, shown = 1.0 if grader.higher_is_better else -1.0, grader.threshold
         if shown is None:
-            shown = middle_of(*grader.score_range)
+            ranges = {r.range for r in results if r.kind == "score"} or {grader.score_range}
+            shown = middle_of(*ranges.pop()) if len(ranges) == 1 else None
         if verdicts and shown is None:
             raise ConfigError(
                 f"the scores of {name} have no threshold and an open range, so that none is a "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import pickle
 import re
@@ -22,9 +21,10 @@ from weakref import finalize
 
 import orjson
 
+from rm_gallery.core.data.labels import number_of
 from rm_gallery.core.data.load.base import LoadReport, create_loader, row_bytes
 from rm_gallery.core.data.load.converters import RowRef, nearest, shown
-from rm_gallery.core.data.schema import DataSample, is_absent
+from rm_gallery.core.data.schema import DataSample, blank_is_none
 from rm_gallery.core.utils.errors import ConfigError, DataError
 
 T = TypeVar("T")
@@ -274,12 +274,6 @@ def open_sheet(
     return Sheet(name, understood, list(columns), rows, tuple(report.notes()))
 
 
-def blank_is_none(cell: Any) -> Any:
-    """The cell, or None for one that holds nothing but white space or NaN."""
-    blank = is_absent(cell) or (isinstance(cell, str) and not cell.strip())
-    return None if blank else cell
-
-
 def cell_of(row: Mapping[str, Any], column: str) -> Any:
     """The cell of a column; None where it is blank or there is none."""
     return blank_is_none(row.get(column))
@@ -293,49 +287,6 @@ def text_of_cell(cell: Any) -> Cell:
 
 
 _FEW = 1000
-WORDS = {
-    **dict.fromkeys(("pass", "passed", "yes", "true", "correct", "good", "win", "safe"), 1.0),
-    **dict.fromkeys(
-        ("fail", "failed", "no", "false", "incorrect", "wrong", "bad", "loss", "unsafe"), 0.0
-    ),
-    "tie": 0.5,
-}
-
-
-def value_of(cell: Any) -> float | None:
-    """A number, or a verdict in a word (pass, fail, yes, no, tie …) as a number 0..1; None for
-    anything else.
-    """
-    number = number_of(cell)
-    return WORDS.get(str(cell).strip().lower()) if number is None else number
-
-
-def number_of(cell: Any) -> float | None:
-    """A cell as a finite number: `3.5`, `3,5`, `1.234,5`, `12 %`; None for anything else. The last
-    mark is the decimal one.
-    """
-    if isinstance(cell, bool):
-        return float(cell)
-    if isinstance(cell, (int, float)):
-        return float(cell) if math.isfinite(cell) else None
-    if not isinstance(cell, str):
-        return None
-    text = cell.strip().replace("\u00a0", "").replace("\u202f", "")
-    share = text.endswith("%")
-    text = text.rstrip("% ").replace("−", "-")
-    if "," in text:
-        text = (
-            text.replace(",", "")
-            if text.rfind(",") < text.rfind(".")
-            else text.replace(".", "").replace(",", ".")
-        )
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    if not math.isfinite(value) or "_" in text:
-        return None
-    return value / 100 if share else value
 
 
 def id_text(cell: Any) -> str:

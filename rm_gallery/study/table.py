@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, ClassVar, Generic, TypeVar, get_args
 
+from rm_gallery.core.data.labels import VALUE, value_of
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.options import RunOptions
@@ -20,7 +21,7 @@ from rm_gallery.core.reward.resolve import resolve
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of
 from rm_gallery.core.score import CAUSES, Bounds
-from rm_gallery.core.stats import Array, Floats, Integers, np
+from rm_gallery.core.stats import Array, Bools, Floats, Integers, np
 from rm_gallery.core.stats.agreement import kendall_tau_b_estimate, spearman_estimate
 from rm_gallery.core.stats.denominator import Trait, lengths, worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval
@@ -32,7 +33,7 @@ from rm_gallery.gallery.benchmarks.judgements import Judged, Status
 from rm_gallery.study import winrate_figures as figures
 from rm_gallery.study.benchmark import estimate, evaluate
 from rm_gallery.study.estimate import Estimate
-from rm_gallery.study.sheet import Sheet, groups_of, label_chances, labels_of, number_of
+from rm_gallery.study.sheet import Sheet, groups_of, label_chances, labels_of
 from rm_gallery.study.source import Data, sharded
 from rm_gallery.study.table_rows import Columns as Columns
 from rm_gallery.study.table_rows import TableSamples, questions_of
@@ -65,17 +66,18 @@ class TableTask:
     def from_sheet(
         cls: type[T],
         sheet: Sheet,
-        prompt: str,
+        prompt: str | None,
         roles: Mapping[str, str],
         columns: Columns,
         *,
         needed: int,
+        unnamed: Sequence[str],
         label: Label,
         expected: str,
         **own: Any,
     ) -> T:
         """The task of a sheet: `label` reads a cell of labels, `expected` says what it may hold."""
-        questions = questions_of(sheet, prompt, roles, columns, needed=needed)
+        questions = questions_of(sheet, prompt, roles, columns, needed=needed, unnamed=unnamed)
         known = None
         if columns.labels is not None:
             where = {"id_column": columns.id, "label_column": columns.label_column}
@@ -114,6 +116,7 @@ class TableTask:
         """What was understood and what it will take, a line each; `early` where it may stop before
         the end.
         """
+        self.rule().check(reward)
         return self.questions.understood(reward, self.labels, early=early)
 
     def estimate(
@@ -191,6 +194,10 @@ class TableRule(Benchmark, Generic[T]):
     def __init__(self, task: T) -> None:
         super().__init__()
         self.task = task
+
+    def check(self, reward: BaseReward) -> None:
+        """Raise ConfigError where no column holds what the reward reads."""
+        self.task.questions.check(reward)
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """Never: its columns are named."""
@@ -292,6 +299,11 @@ def figure_of(
     return Figure(rule, whole.n, scored, unscored, failed, stopped, score, **limits)
 
 
+def middle_of(low: float | None, high: float | None) -> float | None:
+    """The middle of a range, from where on a score passes without a threshold; None of an open one."""
+    return None if low is None or high is None else (low + high) / 2
+
+
 def open_ended(bounds: Bounds) -> tuple[float, float]:
     """A range with infinite ends where it is open."""
     low, high = bounds
@@ -332,7 +344,7 @@ class ScoreReport(Report):
         if agreement := extra.get("agreement"):
             orders = "".join(
                 f"{name} {agreement[name]:.2f} ({range_text(agreement[f'{name}_ci95'], NO_INTERVAL)}), "
-                for name in ("spearman", "kendall")
+                for name in ("accuracy", "kappa", "spearman", "kendall")
                 if agreement.get(name) is not None
             )
             lines.append(f"agreement with people: {orders}n={agreement['n']}")
@@ -406,7 +418,7 @@ class _ScoreCounter:
         if of.labels is not None:
             labels = np.array(of.labels, dtype=float)
             both = ~(np.isnan(values) | np.isnan(labels))
-            extra["agreement"] = {"n": int(both.sum())}
+            extra["agreement"] = {"n": int(both.sum()), **self._verdicts(values, labels, both)}
             for name, estimate in (
                 ("spearman", spearman_estimate),
                 ("kendall", kendall_tau_b_estimate),
@@ -416,6 +428,16 @@ class _ScoreCounter:
                 extra["agreement"][f"{name}_ci95"] = None if order is None else order.interval()
             extra["corrected"] = rows.corrected(values, None, of.bounds)
         return ScoreReport(**vars(whole) | {"extra": extra}, by_subset=parts)
+
+    def _verdicts(self, values: Floats, labels: Floats, both: Bools) -> dict[str, Any]:
+        """How often a score passes where it should, and kappa; nothing where labels are no verdicts."""
+        of = self._of
+        if of.threshold is None or not set(labels[both].tolist()) <= {0.0, 1.0}:
+            return {}
+        passed = of.turn * values[both] >= of.turn * of.threshold
+        said, wanted = passed.tolist(), (labels[both] > 0.5).tolist()
+        found = figures.same_said(said, wanted, of.questions.clusters.codes[both])
+        return {"accuracy": found.pop("agreement"), "accuracy_ci95": found.pop("ci95"), **found}
 
     def _part(self, values: Floats, places: Integers) -> Figure:
         clusters = self._of.questions.clusters.codes
@@ -451,7 +473,8 @@ class Scores(TableRule["Scoring"]):
     version = "mean over rows"
 
     def check(self, reward: BaseReward) -> None:
-        """Raise ConfigError for a reward that only compares, when there is nothing to compare."""
+        """Raise ConfigError also for a reward that only compares, when there is nothing to compare."""
+        super().check(reward)
         if reward.kind != "pointwise" and len(self.task.questions.answers) == 1:
             raise ConfigError(
                 f"{reward.name} is {reward.kind} and one column of answers is scored by pointwise "
@@ -473,10 +496,16 @@ class Scoring(TableTask):
 
     turn: float = 1.0
     bounds: tuple[float, float] = UNBOUNDED
+    threshold: float | None = None
+    """From where on a score passes; None where nothing says."""
 
     @classmethod
     def read(
-        cls, data: Any, prompt: str, answers: Sequence[str], columns: Columns | None = None
+        cls,
+        data: Any,
+        prompt: str | None = None,
+        answers: Sequence[str] = (),
+        columns: Columns | None = None,
     ) -> Scoring:
         """Read a table and find its columns. Raises ConfigError as `score_table` does."""
         columns = columns or Columns()
@@ -490,8 +519,9 @@ class Scoring(TableTask):
             roles,
             columns,
             needed=1,
-            label=number_of,
-            expected="a number",
+            unnamed=("answer",),
+            label=value_of,
+            expected=VALUE,
         )
 
     def rule(self) -> Scores:
@@ -502,7 +532,9 @@ class Scoring(TableTask):
         self, reward: BaseReward, options: RunOptions, seed: int
     ) -> tuple[RunOptions, Sequence[DataSample]]:
         """Take over the reward's range and direction."""
-        self.bounds = open_ended(reward.score_range)
+        within = reward.range_over(self.questions.sheet.rows)
+        self.bounds = open_ended(within)
+        self.threshold = middle_of(*within) if reward.threshold is None else reward.threshold
         self.turn = 1.0 if reward.higher_is_better else -1.0
         return super().begun(reward, options, seed)
 
@@ -510,8 +542,8 @@ class Scoring(TableTask):
 def score_table(
     reward: str | BaseReward | type[BaseReward],
     data: Any,
-    prompt: str,
-    answers: str | Sequence[str],
+    prompt: str | None = None,
+    answers: str | Sequence[str] = (),
     *,
     params: Mapping[str, Any] | None = None,
     llm: str | dict[str, Any] | BaseLLM | None = None,
@@ -526,7 +558,8 @@ def score_table(
         reward: a registered name, a reward class or a reward.
         data: a file (csv, xlsx, parquet, json lines, a result file of another tool), a pandas frame
             or a list of rows.
-        prompt: the column of prompts.
+        prompt: the column of prompts; it and the answers may be left out for a reward that reads
+            neither, such as `column:NAME`.
         answers: the column of answers, or several.
         params: fields of a reward that is given by name or class.
         llm: its judge; there is no default. `base_url` is its endpoint.
@@ -534,7 +567,7 @@ def score_table(
         seed: decides samples and orders.
         options: how the run goes; with `run_dir` the same call continues an unfinished run.
         **keywords: the fields of `Columns`, and of `RunOptions`, which win over `options`; labels
-            are people's scores as numbers.
+            are people's scores as numbers, or verdicts such as pass and fail.
 
     Raises:
         ConfigError: a column is missing, blank or numeric, or a label no number; said before

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rm_gallery.core.data.labels import number_of
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.load.padding import without_padding
 from rm_gallery.core.data.schema import REFERENCE_KEYS, DataSample, TableSample
@@ -23,6 +24,7 @@ from rm_gallery.core.stats import Integers, np
 from rm_gallery.core.stats.columns import first_seen
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import to_line
+from rm_gallery.core.utils.names import unknown_name
 from rm_gallery.study.runs import SAMPLES
 from rm_gallery.study.sheet import (
     Cell,
@@ -30,7 +32,6 @@ from rm_gallery.study.sheet import (
     Sheet,
     cell_of,
     id_text,
-    number_of,
     open_sheet,
     row_ids,
     text_of_cell,
@@ -165,8 +166,9 @@ class TableSamples(MadeWhenAsked[TableSample]):
     known about all of its rows.
 
     Attributes:
-        prompt: name of the column of prompts.
-        answers: names of the columns that hold answers.
+        prompt: name of the column of prompts; None where none is named.
+        answers: names of the columns that hold answers, or what these are called where no column
+            holds them; `told` says whether one does.
         columns: what other columns mean.
         others: names of the columns that the samples' metadata hold.
         blank: the blank column of each row that cannot be judged, by place.
@@ -176,8 +178,9 @@ class TableSamples(MadeWhenAsked[TableSample]):
     """
 
     sheet: Sheet
-    prompt: str
+    prompt: str | None
     answers: tuple[str, ...]
+    told: bool
     columns: Columns
     others: tuple[str, ...]
     blank: dict[int, str]
@@ -206,12 +209,12 @@ class TableSamples(MadeWhenAsked[TableSample]):
 
     def _sample_at(self, place: int, where: RowRef, row: Mapping[str, Any]) -> TableSample:
         columns = self.columns
-        cells = [text_of_cell(cell_of(row, name)) for name in self.answers]
+        cells = [text_of_cell(cell_of(row, name)) if self.told else "" for name in self.answers]
         given = {name: without_padding(cell_of(row, name)) for name in self.others}
         if columns.reference is not None:
             text = text_of_cell(cell_of(row, columns.reference))
             given |= {} if text is None else {"reference": text}
-        asked = text_of_cell(cell_of(row, self.prompt))
+        asked = None if self.prompt is None else text_of_cell(cell_of(row, self.prompt))
         outputs = [
             {"answer": {"role": "assistant", "content": cell}} for cell in cells if cell is not None
         ]
@@ -220,9 +223,12 @@ class TableSamples(MadeWhenAsked[TableSample]):
         )
         made = {
             "unique_id": name,
-            "input": [{"role": "user", "content": asked}],
+            "input": [] if self.prompt is None else [{"role": "user", "content": asked}],
             "output": outputs,
             "metadata": given or None,
+            "names": [
+                name for name, cell in zip(self.answers, cells, strict=True) if cell is not None
+            ],
             "place": {
                 "row": place,
                 "number": where.number,
@@ -245,7 +251,7 @@ class TableSamples(MadeWhenAsked[TableSample]):
         lines = [
             f"{self.sheet.name}: {len(self.sheet)} rows ({self.sheet.understood}); columns: "
             f"{', '.join(self.sheet.columns)}",
-            f"prompt '{self.prompt}', answers " + ", ".join(f"'{name}'" for name in self.answers),
+            self._texts(),
             self.clustered_by,
             _unused_cluster(self.sheet, self.columns.cluster),
             *self.sheet.notes,
@@ -260,6 +266,26 @@ class TableSamples(MadeWhenAsked[TableSample]):
             + (", fewer if it is decided earlier" if early else ""),
         ]
         return [line for line in lines if line]
+
+    def _texts(self) -> str:
+        asked = "no column of prompts" if self.prompt is None else f"prompt '{self.prompt}'"
+        names = ", ".join(f"'{name}'" for name in self.answers)
+        return f"{asked}, answers {names}" if self.told else f"{asked}, no column of answers"
+
+    def check(self, reward: BaseReward) -> None:
+        """Raise ConfigError where no column holds what the reward reads."""
+        missing = [] if self.prompt is not None else ["--prompt"]
+        missing += [] if self.told else ["the columns of answers"]
+        if missing and not reward.reads:
+            raise ConfigError(
+                f"{reward.name} reads prompts and answers: name {' and '.join(missing)}."
+            )
+        for name in reward.reads:
+            if name not in self.others:
+                why = unknown_name("column", name, self.others)
+                if name in self.sheet.columns:
+                    why = f"column '{name}' is named for something else, and kept from rewards."
+                raise ConfigError(f"{reward.name}: {why}")
 
     def judgements(self, reward: BaseReward) -> int:
         """How many judgements a reward makes of the rows."""
@@ -323,10 +349,16 @@ class TableSamples(MadeWhenAsked[TableSample]):
 
 
 def questions_of(
-    sheet: Sheet, prompt: str, answers: Mapping[str, str], columns: Columns, *, needed: int = 1
+    sheet: Sheet,
+    prompt: str | None,
+    answers: Mapping[str, str],
+    columns: Columns,
+    *,
+    needed: int = 1,
+    unnamed: Sequence[str] = ("answer",),
 ) -> TableSamples:
     """The rows as samples with these columns; `answers` maps the option that names a column to its
-    name.
+    name, and `unnamed` is what answers are called that no column holds.
 
     A row without a prompt, or with fewer than `needed` answers, is not judged. Rows that share a
     prompt are one cluster unless `columns` name one. What has no meaning there is the samples'
@@ -337,26 +369,31 @@ def questions_of(
             twice; an id stands twice.
     """
     reference = columns.reference
-    doubled = [name for name, times in Counter([prompt, *answers.values()]).items() if times > 1]
+    asked_in = [] if prompt is None else [prompt]
+    doubled = [name for name, times in Counter([*asked_in, *answers.values()]).items() if times > 1]
     if doubled:
         raise ConfigError(
             f"column '{doubled[0]}' is named twice; prompt and answers are columns of their own."
         )
-    roles = {prompt: "--prompt", **{name: role.split()[0] for role, name in answers.items()}}
+    roles = dict.fromkeys(asked_in, "--prompt")
+    roles |= {name: role.split()[0] for role, name in answers.items()}
     for name, role in roles.items():
         sheet.require(name, role)
     if reference is not None:
         sheet.require(reference, "--reference")
     for name, role in roles.items():
         _check_texts(sheet, name, role, columns.numbers)
-    names, counts, blank = tuple(answers.values()), Counter[int](), dict[int, str]()
+    named, counts, blank = tuple(answers.values()), Counter[int](), dict[int, str]()
     hashes = array("Q")
     for place, row in enumerate(sheet.rows):
-        asked, *cells = (cell_of(row, name) for name in (prompt, *names))
+        asked = None if prompt is None else cell_of(row, prompt)
+        cells = [cell_of(row, name) for name in named]
         hashes.append(_prompt_hash(text_of_cell(asked), place))
-        filled = sum(cell is not None for cell in cells)
-        if asked is None or filled < needed:
-            blank[place] = prompt if asked is None else names[cells.index(None)]
+        filled = sum(cell is not None for cell in cells) if named else len(unnamed)
+        if prompt is not None and asked is None:
+            blank[place] = prompt
+        elif filled < needed:
+            blank[place] = named[cells.index(None)]
         else:
             counts[filled] += 1
     if reference is not None:
@@ -371,12 +408,21 @@ def questions_of(
             f"{_why_blank(sheet, first, blank[first])}"
         )
     truth = {columns.labels, columns.label_column, columns.label_probability}
-    own = {prompt, *names, reference, columns.id, *truth}
+    own = {prompt, *named, reference, columns.id, *truth}
     if reference is not None:
         own.update(REFERENCE_KEYS)  # which would speak where the named column is blank
     others = tuple(name for name in sheet.columns if name not in own)
     return TableSamples(
-        sheet, prompt, names, columns, others, blank, clusters, clustered_by, counts
+        sheet,
+        prompt,
+        named or tuple(unnamed),
+        bool(named),
+        columns,
+        others,
+        blank,
+        clusters,
+        clustered_by,
+        counts,
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rm_gallery.core.data.labels import VERDICT, verdict_of
 from rm_gallery.core.data.schema import DataSample, TableSample
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
@@ -22,7 +23,7 @@ from rm_gallery.gallery.benchmarks.figures import Figure, Report, uncertainty_of
 from rm_gallery.gallery.benchmarks.judgements import Judged, Status
 from rm_gallery.study import winrate_figures as figures
 from rm_gallery.study.runs import is_run, open_run
-from rm_gallery.study.sheet import joined, number_of, open_sheet
+from rm_gallery.study.sheet import joined, open_sheet
 from rm_gallery.study.table import (
     BLANK_REASON,
     NOT_BEGUN,
@@ -35,11 +36,7 @@ from rm_gallery.study.table import (
 )
 from rm_gallery.study.winrate_figures import WinRateReport
 
-TIES = frozenset(
-    {"tie", "draw", "equal", "same", "both", "=", "c", "neither", "unentschieden", "gleich", "平局"}
-)
 _NO_WIN = ROW_STATUSES.index(("unscored", "judge"))
-EXPECTED_LABEL = "a, b, tie, the name of an answer column, or the win of a as a number from 0 to 1"
 
 
 @dataclass
@@ -247,8 +244,8 @@ class WinRateTask(TableTask):
     def read(
         cls,
         data: Any,
-        prompt: str,
-        answers: Sequence[str],
+        prompt: str | None = None,
+        answers: Sequence[str] = (),
         columns: Columns | None = None,
         *,
         other: Any = None,
@@ -259,7 +256,7 @@ class WinRateTask(TableTask):
         does.
         """
         columns = columns or Columns()
-        if len(answers) < 2:
+        if len(answers) == 1:
             raise ConfigError(
                 f"a win rate compares at least two columns of answers; found {len(answers)}."
             )
@@ -276,6 +273,8 @@ class WinRateTask(TableTask):
         sheet = columns.open(data)
         if other is not None:
             other_sheet = open_sheet(other, on_bad_row=columns.on_bad_row)
+            if prompt is None or not answers:
+                raise ConfigError("--with FILE takes --b from it: name --prompt, --a and --b.")
             sheet, second = joined(sheet, other_sheet, answers[1], columns.id or "id", prompt)
             answers = [answers[0], second, *answers[2:]]
         roles = dict(
@@ -285,15 +284,15 @@ class WinRateTask(TableTask):
                 strict=False,
             )
         )
-        names = {answers[0].casefold(): 1.0, answers[1].casefold(): 0.0}
         return cls.from_sheet(
             sheet,
             prompt,
             roles,
             columns,
             needed=2,
-            label=lambda cell: label_of(cell, names),
-            expected=EXPECTED_LABEL,
+            unnamed=("a", "b"),
+            label=lambda cell: (verdict_of(cell, answers[:2] or "ab") or (None,))[0],
+            expected=VERDICT,
             length_controlled=length_controlled,
             until_decided=until_decided,
         )
@@ -367,24 +366,11 @@ class WinRateTask(TableTask):
         return replace(report, stopped=None, reasons=reasons)
 
 
-def label_of(cell: Any, names: Mapping[str, float]) -> float | None:
-    """A person's verdict as the win of a: from `a`, `b`, `tie`, the name of an answer column, or a
-    number 0..1; else None.
-    """
-    value = number_of(cell)
-    if value is not None:
-        return value if 0.0 <= value <= 1.0 else None
-    text = str(cell).strip().casefold()
-    if text in names:
-        return names[text]
-    return {"a": 1.0, "b": 0.0}.get(text, 0.5 if text in TIES else None)
-
-
 def winrate(
     reward: str | BaseReward | type[BaseReward],
     data: Any,
-    prompt: str,
-    answers: Sequence[str],
+    prompt: str | None = None,
+    answers: Sequence[str] = (),
     *,
     other: Any = None,
     length_controlled: bool = False,
@@ -406,7 +392,8 @@ def winrate(
         reward: a registered name, a reward class or a reward.
         data: a file (csv, xlsx, parquet, json lines, a result file of another tool), a pandas frame
             or a list of rows.
-        prompt: the column of prompts.
+        prompt: the column of prompts; it and the answers may be left out for a reward that reads
+            neither, such as `column:NAME`.
         answers: two or more columns of answers; with more than two there is a Bradley–Terry ranking
             as well.
         other: another table that holds the second column, joined by `id` (default: the column

@@ -5,6 +5,7 @@ subgroups, equal length, ranking; and their report in words.
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -49,7 +50,8 @@ class Compared:
         the second.
         """
         columns: list[int] = judged.metadata["columns"]
-        self.lengths[row, columns] = [len(output.answer.text) for output in judged.sample.output]
+        texts = [output.answer.text for output in judged.sample.output]
+        self.lengths[row, columns] = [len(text) or -1 for text in texts]
         if judged.status != "scored":
             return None
         for i, j in combinations(range(len(columns)), 2):
@@ -212,31 +214,45 @@ def flips_of(rows: ComparedRows) -> dict[str, Any]:
 
 def agreement_of(rows: ComparedRows) -> dict[str, Any]:
     """How far the judge's verdicts (won, tied, lost) are those of the labelled rows: share and
-    Cohen's kappa, with intervals.
+    Cohen's kappa, with intervals; beside them the share of rows in which chance (verdicts as
+    frequent as the judge's, on rows of any order) and the longer answer say what people say.
     """
-    pairs = [
-        (_winner(win), _winner(label), name)
-        for win, label, name in zip(
-            rows.wins(), rows.labels or [None] * len(rows.clusters), rows.clusters, strict=True
-        )
-        if win == win and label is not None
+    wins = rows.wins()
+    places = [
+        place
+        for place, label in enumerate(rows.labels or ())
+        if label is not None and wins[place] == wins[place]
     ]
-    if not pairs:
+    if not places:
         return {"n": 0}
-    names = np.array([name for _, _, name in pairs])
-    share = mean_of(np.array([float(win == label) for win, label, _ in pairs]), names)
-    wins, labels = [win for win, _, _ in pairs], [label for _, label, _ in pairs]
+    labels = [_winner((rows.labels or ())[place] or 0.0) for place in places]
+    said = [_winner(wins[place]) for place in places]
+    table = Counter(f"judge {win}, people {label}" for win, label in zip(said, labels, strict=True))
+    met, n = Counter(labels), len(places)
+    beside = {"chance": math.fsum(met[one] * times for one, times in Counter(said).items()) / n**2}
+    lengths = rows.compared.lengths[places][:, :2]
+    if (lengths >= 0).all():
+        longer = [_winner(first - second + 0.5) for first, second in lengths.tolist()]
+        beside["longest"] = sum(map(operator.eq, longer, labels)) / n
+    same = same_said(said, labels, rows.clusters[places])
+    return {"n": n, **same, **beside, "table": dict(sorted(table.items()))}
+
+
+def same_said(said: Sequence[Any], labels: Sequence[Any], clusters: Integers) -> dict[str, Any]:
+    """In how many rows a judge says what people say, as a share and as Cohen's kappa, with their 95 %
+    intervals over clusters.
+    """
+    hits = np.array([float(a == b) for a, b in zip(said, labels, strict=True)])
+    share = mean_of(hits, clusters)
     # labels that are all the same make kappa 0 whatever the judge says, also where it is right in
     # every row but one
-    kappa = cohen_kappa_estimate(wins, labels, clusters=names) if len(set(labels)) > 1 else None
-    table = Counter(f"judge {win}, people {label}" for win, label, _ in pairs)
+    several = len(set(labels)) > 1
+    kappa = cohen_kappa_estimate(said, labels, clusters=clusters) if several else None
     return {
-        "n": len(pairs),
         "agreement": share.estimate,
         "ci95": share.ci95,
         "kappa": None if kappa is None else kappa.estimate,
         "kappa_ci95": None if kappa is None else kappa.interval(),
-        "table": dict(sorted(table.items())),
     }
 
 

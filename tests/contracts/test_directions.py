@@ -228,7 +228,7 @@ def of_grade(side: Side) -> Any:
     (checked,) = found["extra"]["validation"].values()
     assert found["n_scored"] == len(TEXTS) * 2, "labels of people break no reward"
     own = ("accuracy", "kappa", "precision", "recall", "f1", "spearman", "accuracy_ci95")
-    return side.interval([found["score"]] * 2), [checked[name] for name in own]
+    return side.interval([found["score"]] * 2), [checked.get(name) for name in own]
 
 
 def of_select(side: Side) -> Any:
@@ -308,7 +308,8 @@ def of_rejudge(side: Side) -> Any:
     assert found.n_both == len(TEXTS)
     sign = -1.0 if side.down else 1.0
     gap = found.difference
-    return found.spearman, found.changed, sign * (gap.estimate or 0.0), gap.p_value
+    figures = found.spearman, sign * (gap.estimate or 0.0), gap.p_value
+    return found.changed, [None if each is None else round(each, 12) for each in figures]
 
 
 # -- a reward's own doors and wrappers -------------------------------------------------------------

@@ -37,8 +37,9 @@ server = judge_fixture("first")
 def folder(place: Path) -> Path:
     """A working folder that holds what a checkout's `data/` holds."""
     (place / "data").mkdir(parents=True)
-    for file in (ROOT / "data").glob("*.parquet"):
-        shutil.copy(file, place / "data")
+    for kind in ("*.parquet", "*.csv"):
+        for file in (ROOT / "data").glob(kind):
+            shutil.copy(file, place / "data")
     return place
 
 
@@ -90,6 +91,19 @@ def test_commands_work(
         is not None
     ]
     assert problems == []
+
+
+def test_the_first_command_prints_what_the_readme_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder(tmp_path / "work"))
+    found = blocks_of((ROOT / "README.md").read_text(encoding="utf-8"))
+    place = next(k for k, block in enumerate(found) if block.code.startswith("rm-gallery winrate"))
+    [words] = commands_of(found[place])
+    done = command(*words[1:])
+    shown = [" ".join(part.split()) for part in found[place + 1].code.split("…")]
+    assert done.code == 0 and len(shown) == 2
+    assert [part for part in shown if part not in " ".join(done.out.split())] == []
 
 
 def test_commands_that_are_not_run_are_spelt_right() -> None:

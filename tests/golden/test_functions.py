@@ -22,6 +22,7 @@ from rm_gallery import (
     RewardResult,
     Unscored,
 )
+from rm_gallery.core.data.labels import number_of, verdict_of
 from rm_gallery.core.stats.labelled import mended, verdict_numbers
 from rm_gallery.core.text.canonical import turn_text
 from rm_gallery.core.utils.file import deeper, split_samples
@@ -39,9 +40,7 @@ from rm_gallery.integrations.slime import post_process
 from rm_gallery.integrations.verl import verl_overrides
 from rm_gallery.report.gate import QualityGate
 from rm_gallery.study.attacks import DRESSES, NO_ANSWERS, Material, from_samples, injections, relaid
-from rm_gallery.study.sheet import number_of
 from rm_gallery.study.summary import Summary
-from rm_gallery.study.winrate import label_of
 from rm_gallery.study.winrate_figures import Compared, ComparedRows, flips_of
 from rm_gallery.train import signals
 from rm_gallery.train.bradley_terry import prompt_key
@@ -403,7 +402,7 @@ test_small_functions = golden.calls(
         "deeper": lambda value: [deeper(value, most) for most in range(5)],
         "flips_of": flips,
         "held_out": held_out,
-        "label_of": lambda cell: label_of(cell, {"gpt": 1.0, "llama": 0.0}),
+        "label_of": lambda cell: (verdict_of(cell, ("gpt", "llama")) or (None,))[0],
         "margin_term": margin_term,
         "missed": lambda least, gate=None, **figures: dict(
             QualityGate(least, **gate or {}).missed(figures)

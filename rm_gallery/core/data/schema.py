@@ -313,6 +313,8 @@ class TableSample(DataSample):
     place: dict[str, Any] = Field(default_factory=dict, exclude=True)
     """`row`, its place among the rows read, from 0; its `number` in the file, as messages and ids
     have it; `columns`, which of the named columns hold its answers; its `cluster`."""
+    names: tuple[str, ...] = Field(default=(), exclude=True)
+    """Of each answer the column that holds it."""
 
     def _keyed_metadata(self) -> dict[str, Any]:
         """The place and the reference, as earlier runs have it; other columns below a key of their
@@ -336,6 +338,12 @@ def is_absent(value: object) -> bool:
     if isinstance(value, float | Real | Decimal | datetime):
         return bool(value != value)
     return type(value).__name__ == "NAType"
+
+
+def blank_is_none(cell: Any) -> Any:
+    """The cell, or None for one that holds nothing but white space or NaN."""
+    blank = is_absent(cell) or (isinstance(cell, str) and not cell.strip())
+    return None if blank else cell
 
 
 ALWAYS_VALUES = frozenset((str, int, bool, list, dict, type(None)))

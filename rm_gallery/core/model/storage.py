@@ -217,16 +217,12 @@ class ReplyCache:
         if (status.st_ino, status.st_size) == (self._inode, self._read_to + len(line)):
             self._note(line[1:-1], self._read_to + 1)
             self._read_to = status.st_size
-        elif self.one_reply:
-            self._catch_up(look=True)
         return status.st_size
 
     def _catch_up(self, key: str = "0", *, look: bool = False) -> int | None:
         """Read what was added since, whoever wrote it; where the reply under a key may lie. `look` by
         the path in any case.
         """
-        if self.one_reply and not look:  # nobody else writes it
-            return self._places.get(_name_of(key))
         try:
             # by its path once in a while: a look through folders costs more than all else of a miss
             now = time.monotonic()
@@ -399,7 +395,7 @@ class KeptReplies(ReplyCache):
         """
         super().__init__(folder, max_bytes=None, max_age=None)
         self._files = [str(each / name) for each in (folder, *parts) for name in _NAMES]
-        self._catch_up(look=True)
+        self._catch_up()
 
     @property
     def is_empty(self) -> bool:

@@ -30,6 +30,7 @@ PREFIXES = {
     "grader:": "rm_gallery.core.graders.base:reward_class_of",
     "rubric:": "rm_gallery.core.graders.base:reward_class_of_rubric",
     "judge:": f"{GALLERY}.published:class_of_checkpoint",
+    "column:": f"{GALLERY}.column:class_of_column",
     "func:": "rm_gallery.core.reward.resolve:class_named",
     "env:": "rm_gallery.core.reward.resolve:class_of_environment_named",
 }

@@ -299,6 +299,15 @@ class BaseReward(Configured, metaclass=RewardMeta):
         return as_one(self, await scores_of_one(self, sample, {}))
 
     @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns of a table that it reads in the place of prompts and answers; none for most."""
+        return ()
+
+    def range_over(self, rows: Iterable[Mapping[str, Any]]) -> Bounds:
+        """The range of its scores of these rows: `score_range`, unless that follows from the rows."""
+        return self.score_range
+
+    @property
     def compares(self) -> bool:
         """Whether it judges outputs against one another, so that all answers to one prompt belong
         into one sample.

@@ -336,7 +336,7 @@ def _games(reward: BaseReward, sample: DataSample) -> list[Judgement]:
     for pair, margins in extra.get("pairs", {}).items():
         low, high = (int(part) for part in pair.split(","))
         # a rule has no position to favour: what it says in one order holds in both
-        if not reward.judged:
+        if pair not in extra.get("orders", ()):
             margins, orders = [margins[0]] * 2, [(low, high), (high, low)]
         else:
             orders = extra["orders"][pair]

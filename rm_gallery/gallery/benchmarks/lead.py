@@ -277,6 +277,11 @@ def _agreements(figures: Figures) -> Iterator[str]:
         n, name, share = count_of(about, "n"), _measure(about)[0], about.get("agreement")
         ends = about.get(f"{name}_ci95") or (None, None)
         known = [] if share is None else [f"{percent(share)} alike"]
+        known += [
+            f"{who} in {percent(number(about[beside]))}"
+            for beside, who in (("chance", "chance"), ("longest", "the longer answer"))
+            if about.get(beside) is not None
+        ]
         known += [_valued(name, about)] if name else []
         said = (
             "is unknown, since all scores or all labels are the same"
