@@ -18,7 +18,7 @@ from rm_gallery.core.stats.bradley_terry import bradley_terry, length_controlled
 from rm_gallery.core.stats.corrected import corrected_mean, label_scale
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.significance import holm, sign_test
-from rm_gallery.core.stats.uncertainty import NO_INTERVAL, Estimate, clustered_mean
+from rm_gallery.core.stats.uncertainty import Estimate, clustered_mean
 from rm_gallery.gallery.benchmarks.figures import Report, hundredths, interval
 from rm_gallery.gallery.benchmarks.judgements import Judged
 
@@ -390,24 +390,15 @@ class WinRateReport(Report):
 
     def about(self) -> list[str]:
         """The win rate in words, what stands beside it, and what it rests on."""
-        first = _p(self.extra.get("test", {})).removeprefix(", ")
-        return [*([first] if first else []), *_in_words(self.extra), *super().about()]
+        return [*_in_words(self.extra), *super().about()]
 
 
 def _in_words(extra: Mapping[str, Any]) -> list[str]:
-    lines = []
+    p = _p(extra.get("test", {}))
+    lines = [f"what the judge alone says{p}"] if p else []
     if flips := extra.get("flips"):
         share = f"{hundredths(flips['rate'])} %, {interval(flips['ci95'])}"
         lines.append(_FLIPS.format(share=share, **flips))
-    if figures := extra.get("agreement"):
-        kappa, share = "", ""
-        if figures.get("kappa") is not None:
-            bounds = figures["kappa_ci95"]
-            limits = f"{bounds[0]:.2f} – {bounds[1]:.2f}" if bounds else NO_INTERVAL
-            kappa = f", kappa {figures['kappa']:.2f} ({limits})"
-        if figures["n"]:
-            share = f"{_percent(figures, 'agreement')}{kappa}, "
-        lines.append(f"agreement with people: {share}n={figures['n']}")
     if figures := extra.get("corrected"):
         estimate, judge = f"{_percent(figures)}{_p(figures)}", hundredths(figures["judge_alone"])
         lines += corrected_in_words(figures, estimate, hundredths, f"judge alone {judge}, ")

@@ -231,6 +231,7 @@ def test_praise_stays_where_people_agree(tmp_path: Path) -> None:
 
 
 def test_it_is_said_why_there_is_no_interval_and_what_helps() -> None:
+    rows: list[dict[str, Any]]
     rows = [{"prompt": "q", "response": "x" * (1 + k % 7)} for k in range(60)]
     said = score_table(Length(), rows, "prompt", "response", progress=False).worth()
     assert said.startswith("60 rows from 1 prompt: no interval; name a column with cluster=; ")
@@ -242,17 +243,25 @@ def test_it_is_said_why_there_is_no_interval_and_what_helps() -> None:
     assert "interval;" not in said and "clusters" not in said
 
 
+class Shorter(BasePointWiseReward):
+    """The shorter, the better."""
+
+    name: str = "shorter"
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return scored(self.name, -len(sample.output[0].answer.text))
+
+
 @pytest.mark.parametrize("shortest", [False, True])
 def test_a_judge_that_goes_by_length_alone_is_named_first(shortest: bool) -> None:
     rows = [
         {"prompt": f"q{k}", "chosen": "x" * (2 + k), "rejected": "x" * (1 + (k % 3) * k)}
         for k in range(40)
     ]
-    how = {"shortest": shortest}
-    report = evaluate("length_baseline", rows, params=how, progress=False)
+    report = evaluate(Shorter() if shortest else Length(), rows, progress=False)
     n, side = report.lengths["n"], "shorter" if shortest else "longer"
     assert n > 30 and report.lengths[side] == n
-    took = f"length_baseline took the {side} answer in {n} of {n} rows"
+    took = f"{report.reward} took the {side} answer in {n} of {n} rows"
     assert report.worth().startswith(f"{took}: it may measure length alone; ")
 
 

@@ -140,7 +140,8 @@ def _missing(figures: Figures) -> str:
     unit = "" if _in_own_unit(figures) else " %"
     lies = f", so that the figure lies from {ends}{unit}" if ends else ""
     known = f" ({causes})" if causes else ""
-    return f"{gone:,} of {count_of(figures, 'n'):,} rows are missing{known}{lies}"
+    are = "is" if gone == 1 else "are"
+    return f"{gone:,} of {count_of(figures, 'n'):,} rows {are} missing{known}{lies}"
 
 
 def by_cause(missing: Mapping[str, int]) -> str:
@@ -276,7 +277,8 @@ def _agreements(figures: Figures) -> Iterator[str]:
     for about in _labelled(figures):
         n, name, share = count_of(about, "n"), _measure(about)[0], about.get("agreement")
         ends = about.get(f"{name}_ci95") or (None, None)
-        known = [] if share is None else [f"{percent(share)} alike"]
+        alike = f"{percent(share)}{_interval({'ci95': about.get('ci95')})} alike"
+        known = [] if share is None else [alike]
         known += [
             f"{who} in {percent(number(about[beside]))}"
             for beside, who in (("chance", "chance"), ("longest", "the longer answer"))
