@@ -833,7 +833,7 @@ def earlier_calls() -> Iterator[tuple[str, str, str]]:
         yield old + more, new + more, f"{old} is {new} now."
 
 
-@pytest.mark.parametrize(("earlier", "now", "notice"), earlier_calls())
+@pytest.mark.parametrize(("earlier", "now", "notice"), [*earlier_calls()])
 @pytest.mark.long("several commands")
 def test_an_earlier_call_does_the_same_and_says_the_new_one(
     earlier: str, now: str, notice: str, folder: Path

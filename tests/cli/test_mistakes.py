@@ -64,10 +64,10 @@ def test_a_variable_that_nothing_reads_is_named_once_with_the_nearest(
 ) -> None:
     assert "nothing reads" not in command("list").err
     monkeypatch.setenv("RM_GALLERY_MAXCALLS", "10")
-    monkeypatch.setenv("RM_GALLERY_ZZQQ", "1")
+    monkeypatch.setenv("RM_GALLERY_XXQQ", "1")
     [line] = [line for line in command("list").err.splitlines() if "nothing reads" in line]
     assert (
-        "RM_GALLERY_MAXCALLS is no setting (RM_GALLERY_MAX_CALLS is); RM_GALLERY_ZZQQ is no "
+        "RM_GALLERY_MAXCALLS is no setting (RM_GALLERY_MAX_CALLS is); RM_GALLERY_XXQQ is no "
         "setting." in line
     )
 
