@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rm_gallery.core.utils.defaults import FUZZ_TEXTS
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.file import read_yaml
 from rm_gallery.core.utils.names import nearest, unknown_name
@@ -35,6 +36,7 @@ SPELLINGS = {
     "--format": "--benchmark",
     "--timeout": "--deadline",
     "--part": "--shard",
+    "--texts": "--fuzz",
 }
 """Earlier spellings of options, accepted by commands that have the new one and not the old one."""
 ARGUMENTS = {"reward": ("--reward", "-r"), "data": ("--data",)}
@@ -44,7 +46,7 @@ before all others, DATA behind them.
 MOVED = {
     "preview": "evaluators preview",
     "deploy": "evaluators deploy",
-    "fuzz-reward": "check-reward --fuzz",
+    "fuzz-reward": f"check-reward --fuzz {FUZZ_TEXTS}",
 }
 """By the earlier name of a command what it is now."""
 RENAMED = {"use_ci": "surely", "shard": "part"}
@@ -123,7 +125,11 @@ def _in_order(context: Any, arguments: list[str]) -> list[str]:
     first, last = (given.get(f"old_{name}") or [] for name in ARGUMENTS)
     if not (first or last):
         return arguments
-    named = (given.get(each.name) for each in context.command.params if not each.opts[0][0] == "-")
+    named = (
+        given.get(each.name)
+        for each in context.command.params
+        if each.param_type_name == "argument"
+    )
     words = [word for each in named for word in _listed(each) if isinstance(word, str)]
     call = shlex.join([*_words_of(context), *first, *words, *last])
     say_later(

@@ -17,7 +17,7 @@ import typer
 
 from rm_gallery.cli import options as opt
 from rm_gallery.cli.judge import read_config, rows_file, runner_of
-from rm_gallery.core.utils.defaults import CHECK_CEILING, FUZZ_PASS, FUZZ_TEXTS, PROBES
+from rm_gallery.core.utils.defaults import CHECK_CEILING, FUZZ_PASS, PROBES
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.names import unknown_name
 from rm_gallery.core.utils.shown import one_line
@@ -111,13 +111,7 @@ def check(
     env: Path | None = None,
     strict: bool = False,
     role: str = "main",
-    fuzz: bool = False,
-    texts: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help=f"Wrong texts that --fuzz tries a case with; {FUZZ_TEXTS} by default."
-        ),
-    ] = None,
+    fuzz: opt.Count[int | None] = None,
     *,
     run: opt.Running,
 ) -> None:
@@ -135,7 +129,8 @@ def check(
         strict: Exit 1 on notes as well.
         role: main tells right from wrong; shaping is added to one that does, so that its faults are
             notes.
-        fuzz: Search for wrong texts instead, and print every one that is worth a pass.
+        fuzz: Try this many wrong texts a case instead, such as 200; print each that is worth a
+            pass.
     """
     from rm_gallery.report.tables import print_canaries, print_check, print_fuzzed
     from rm_gallery.study.canaries import check_canaries
@@ -156,16 +151,13 @@ def check(
         _refuse({"cases": cases, **given, "fuzz": fuzz}, "--env tries its own rollouts alone")
         tried = partial(check_canaries, canaries=env, options=options)
         raise typer.Exit(_check_each(rewards, run, strict, tried, print_canaries, _canary_faults))
-    if fuzz:
+    if fuzz is not None:
         _refuse(
             {**given, "full": full, "strict": strict, "role": role != "main"},
             "--fuzz tries its own texts alone",
         )
-        asked |= {} if texts is None else {"texts": texts}
-        tried = partial(fuzz_reward, cases=cases, seed=run.seed, **asked)
+        tried = partial(fuzz_reward, cases=cases, texts=fuzz, seed=run.seed, **asked)
         raise typer.Exit(_check_each(rewards, run, strict, tried, print_fuzzed, _fuzz_faults))
-    if texts is not None:
-        raise Inapplicable("--texts counts the texts of --fuzz; give that as well.", "texts")
     if any(weight is not None for _, weight in parts):
         raise typer.Exit(_check_mix(parts, cases, {**how, "normalize": normalize}, strict, run))
     if normalize:
@@ -270,14 +262,7 @@ def _check_mix(
 
 @opt.grouped()
 def conflicts(
-    reward: Annotated[
-        str,
-        typer.Argument(
-            metavar="REWARD",
-            autocompletion=opt.reward_names,
-            help=f"A listwise or pairwise reward: {opt.SPELLED}.",
-        ),
-    ],
+    reward: opt.Reward[str],
     data: opt.Data[list[str]],
     benchmark: opt.Benchmark = None,
     *,
@@ -285,8 +270,8 @@ def conflicts(
     limit: opt.Limit = None,
     max_failures: opt.MaxFailures = 0,
 ) -> None:
-    """Compare all pairs of each sample's answers in both orders; print contradictions, cycles,
-    symmetry and transitivity.
+    """Compare all pairs of each sample's answers in both orders by a listwise or pairwise REWARD;
+    print contradictions, cycles, symmetry and transitivity.
 
     Args:
         data: Files or folders of samples with several answers.
