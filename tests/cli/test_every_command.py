@@ -791,7 +791,7 @@ JUDGING = [
 OTHER_ORDERS = {
     "bench": ["REWARD", "BENCHMARK"],
     "grade": ["CONFIG", "DATA"],
-    "judge-select": ["CONFIG", "DATA"],
+    "judge-select": ["JUDGE", "DATA"],
     "check-reward": ["REWARD"],
 }
 """A benchmark is known by its name; a config names several rewards; a check takes several, each with
