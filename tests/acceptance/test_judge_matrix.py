@@ -134,9 +134,8 @@ def test_a_failing_server_gives_no_score_and_no_success(
     server.set(behaviour="perfect", faults={"always": fault})
     arguments = [
         "bench",
-        name,
-        "--reward",
         KINDS[kind],
+        name,
         "--data",
         str(data),
         "--param",

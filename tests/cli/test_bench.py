@@ -20,17 +20,14 @@ def test_bench_and_eval_are_one_path(tmp_path: Path) -> None:
     data.write_text(
         "".join(json.dumps(row) + "\n" for row in EXCERPTS["judgebench"]), encoding="utf-8"
     )
-    by_name = command(
-        "bench", "JudgeBench", "--reward", "length_baseline", "--data", str(data), "--json"
-    )
+    by_name = command("bench", "length_baseline", "JudgeBench", "--data", str(data), "--json")
     by_file = command("eval", "length_baseline", str(data), "--json")
     found, expected = (json.loads(done.out) for done in (by_name, by_file))
     assert {**found, "seconds": 0} == {**expected, "seconds": 0}
     estimate = (
         "bench",
-        "judgebench",
-        "-r",
         "length_baseline",
+        "judgebench",
         "--data",
         str(data),
         "--estimate",
@@ -79,16 +76,16 @@ def test_the_hub_is_asked_for_the_published_split_another_one_or_every_part(
     asked: list[Any],
 ) -> None:
     for split, more in (("gpt", []), ("claude", ["--split", "claude"])):
-        done = command("bench", "judgebench", "-r", "length_baseline", "--hub", *more, "--json")
+        done = command("bench", "length_baseline", "judgebench", "--hub", *more, "--json")
         assert (done.code, json.loads(done.out)["score"]) == (0, 0.5), done.err
         assert asked[-1] == ("ScalerLab/JudgeBench", None, split)
     asked.clear()
-    whole = json.loads(command("bench", "ppe", "-r", "length_baseline", "--hub", "--json").out)
+    whole = json.loads(command("bench", "length_baseline", "ppe", "--hub", "--json").out)
     assert (whole["n"], len({path for path, _, _ in asked})) == (5, 5)
 
 
 def test_without_a_network_it_says_what_to_do(asked: list[Any]) -> None:
-    done = command("bench", "judgebench", "-r", "length_baseline", "--hub", "--split", "gone")
+    done = command("bench", "length_baseline", "judgebench", "--hub", "--split", "gone")
     assert (done.code, done.out) == (2, "")
     assert (
         "'ScalerLab/JudgeBench' cannot be loaded: ConnectionError: no route to host. Without a "

@@ -80,9 +80,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 COMMANDS = {
     "eval": ("eval", NAME, "{d}/{k}-pairs.jsonl"),
-    "bench": ("bench", "preferences", "-r", NAME, "--data", "{d}/{k}-pairs.jsonl"),
+    "bench": ("bench", NAME, "preferences", "--data", "{d}/{k}-pairs.jsonl"),
     "winrate": (
         "winrate",
+        NAME,
         "{d}/{k}-table.jsonl",
         "--prompt",
         "prompt",
@@ -90,10 +91,8 @@ COMMANDS = {
         "new",
         "--b",
         "old",
-        "-r",
-        NAME,
     ),
-    "score": ("score", "{d}/{k}-table.jsonl", "--prompt", "prompt", "--answer", "new", "-r", NAME),
+    "score": ("score", NAME, "{d}/{k}-table.jsonl", "--prompt", "prompt", "--answer", "new"),
     "grade": ("grade", "{d}/graders.yaml", "{d}/{k}-graded.jsonl"),
     "report": ("report", "{d}/{k}-run", "--format", "json"),
     "junit": ("report", "{d}/{k}-run", "--format", "junit"),

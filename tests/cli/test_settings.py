@@ -25,7 +25,7 @@ TOLD = [
     (EVAL, {}, "--llm = general  (rm-gallery.toml)"),
     (EVAL, {}, "--max-workers = 64  (rm-gallery.toml)"),
     (EVAL, {}, "--deadline = 30.0  (rm-gallery.toml [eval])"),
-    (EVAL, {}, "reward = length_baseline  (command line)"),
+    (EVAL, {}, "REWARD = length_baseline  (command line)"),
     (EVAL, {}, "--seed = 0  (default)"),
     (EVAL, {}, "--param = ['shortest=true']  (rm-gallery.toml [eval])"),
     ((*EVAL, "--llm", "mine"), {"RM_GALLERY_LLM": "env"}, "--llm = mine  (command line)"),
@@ -103,6 +103,7 @@ def test_a_table_command_says_its_settings_beside_what_it_understood() -> None:
     Path("t.csv").write_text("prompt,a,b\nq,long,x\n")
     done = command(
         "winrate",
+        "length_baseline",
         "t.csv",
         "--prompt",
         "prompt",
@@ -110,8 +111,6 @@ def test_a_table_command_says_its_settings_beside_what_it_understood() -> None:
         "a",
         "--b",
         "b",
-        "-r",
-        "length_baseline",
         "--dry-run",
     )
     assert (
@@ -122,7 +121,7 @@ def test_a_table_command_says_its_settings_beside_what_it_understood() -> None:
     )
 
 
-WINRATE = ("winrate", "t.csv", "--prompt", "prompt", "--a", "a", "-r", "length_baseline")
+WINRATE = ("winrate", "length_baseline", "t.csv", "--prompt", "prompt", "--a", "a")
 
 
 @pytest.mark.parametrize(

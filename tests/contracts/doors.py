@@ -290,7 +290,7 @@ def _table(ask: Ask) -> tuple[str, list[str]]:
 def cli_score(ask: Ask) -> list[Read]:
     path, columns = _table(ask)
     answers = [word for column in columns for word in ("--answer", column)]
-    return _written(ask, "score", path, "--prompt", "prompt", *answers, "--reward", ask.name)
+    return _written(ask, "score", ask.name, path, "--prompt", "prompt", *answers)
 
 
 def cli_winrate(ask: Ask) -> list[Read]:
@@ -299,6 +299,7 @@ def cli_winrate(ask: Ask) -> list[Read]:
     return _written(
         ask,
         "winrate",
+        ask.name,
         path,
         "--prompt",
         "prompt",
@@ -307,8 +308,6 @@ def cli_winrate(ask: Ask) -> list[Read]:
         "--b",
         b,
         *others,
-        "--reward",
-        ask.name,
     )
 
 

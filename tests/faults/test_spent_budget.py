@@ -297,9 +297,10 @@ BEST_OF_4 = [
 JUDGE = "base_helpfulness_pointwise"
 COMMANDS = {
     "eval": ["eval", JUDGE, "rows.jsonl"],
-    "score": ["score", "rows.jsonl", "--prompt", "prompt", "--answer", "chosen", "-r", JUDGE],
+    "score": ["score", JUDGE, "rows.jsonl", "--prompt", "prompt", "--answer", "chosen"],
     "winrate": [
         "winrate",
+        JUDGE,
         "rows.jsonl",
         "--prompt",
         "prompt",
@@ -307,11 +308,9 @@ COMMANDS = {
         "chosen",
         "--b",
         "rejected",
-        "-r",
-        JUDGE,
     ],
     "grade": ["grade", "graders.yaml", "rows.jsonl"],
-    "bench": ["bench", "rewardbench2", "-r", JUDGE, "--data", "four.jsonl"],
+    "bench": ["bench", JUDGE, "rewardbench2", "--data", "four.jsonl"],
 }
 
 

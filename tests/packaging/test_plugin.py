@@ -47,7 +47,7 @@ def test_the_example_is_installed_offline_and_found_by_every_name(tmp_path: Path
         ["list"],
         ["list", "--graders"],
         ["bench", "--list"],
-        ["bench", "left_right", "-r", "asks_back", "--data", "rows.jsonl", "--json"],
+        ["bench", "asks_back", "left_right", "--data", "rows.jsonl", "--json"],
     ]
     done = run_python(
         "-c", PROGRAM, cwd=tmp_path, stdin=json.dumps(calls), env={"PYTHONPATH": f"{place}:{ROOT}"}

@@ -261,9 +261,7 @@ def test_language_models_with_a_value_head_and_with_tokens(tmp_path: Path) -> No
 def test_bench_scores_pairs_and_steps(classifier: Path, tmp_path: Path) -> None:
     data = str(best_of_4(tmp_path / "data.jsonl"))
     found = json.loads(
-        command(
-            "bench", "rewardbench2", "--reward", f"hf:{classifier}", "--data", data, "--json"
-        ).out
+        command("bench", f"hf:{classifier}", "rewardbench2", "--data", data, "--json").out
     )
     assert (found["n"], found["n_scored"]) == (12, 12)
     row = {
@@ -274,9 +272,7 @@ def test_bench_scores_pairs_and_steps(classifier: Path, tmp_path: Path) -> None:
     steps = tmp_path / "steps.jsonl"
     steps.write_text(json.dumps(row) + "\n", encoding="utf-8")
     model = make_checkpoint(tmp_path / "prm", "LlamaForTokenClassification", num_labels=2)
-    done = command(
-        "bench", "prmbench", "--reward", f"hf-prm:{model}", "--data", str(steps), "--json"
-    )
+    done = command("bench", f"hf-prm:{model}", "prmbench", "--data", str(steps), "--json")
     found = json.loads(done.out)
     assert (done.code, found["n_scored"]) == (0, 1)
     assert sum(found["extra"][cell] for cell in ("TP", "FP", "TN", "FN")) == 3
