@@ -60,16 +60,16 @@ def commands(folder: Path, table: str) -> list[list[str]]:
     graders = folder / "graders.yaml"
     graders.write_text("graders:\n  same: {grader: number_accuracy, mapper: {response: chosen}}\n")
     one, two, three = (str(folder / name) for name in ("one", "two", "three"))
-    rule = ["-r", "number_accuracy", "--reference", "reference"]
-    score = ["score", table, "--prompt", "prompt", "--answer", "chosen", *rule]
-    compared = ["--prompt", "prompt", "--a", "chosen", "--b", "rejected", "-r", "length_baseline"]
+    rule = ["--reference", "reference"]
+    score = ["score", "number_accuracy", table, "--prompt", "prompt", "--answer", "chosen", *rule]
+    compared = ["--prompt", "prompt", "--a", "chosen", "--b", "rejected"]
     return [
         ["eval", "length_baseline", table],
         ["eval", "length_baseline", table, "--out", three],
         score,
         [*score, "--out", one],
         [*score, "--seed", "1", "--out", two],
-        ["winrate", table, *compared],
+        ["winrate", "length_baseline", table, *compared],
         ["grade", str(graders), table],
         ["report", one],
         ["compare", one, two],

@@ -25,11 +25,11 @@ MARK = "<!-- Made by `python tools/benchmark_pages.py`; change the benchmark's c
 INTRODUCTION = """# Benchmarks
 
 {count} benchmarks with their official rules, one page for each: what it measures, sizes, layout, rule, chance, what length alone
-reaches, traps and published results. `rm-gallery bench NAME --reward R --data PATH` scores one, `--hub` downloads it where
+reaches, traps and published results. `rm-gallery bench REWARD NAME --data PATH` scores one, `--hub` downloads it where
 there is a network, `rm-gallery bench --list` names them. [Which accuracy is which](rules.md) holds their rules side by side."""
 NO_LENGTH = (
-    "Not measured here. Every report holds both figures on its own rows; `rm-gallery bench {name} "
-    "--reward length_baseline` gives them by part."
+    "Not measured here. Every report holds both figures on its own rows; `rm-gallery bench "
+    "length_baseline {name}` gives them by part."
 )
 STEPS = "Answers are judged step by step, so the length of an answer says nothing."
 VERDICTS = "Each answer gets a verdict of its own, so its length is compared with that of no other."
@@ -163,16 +163,17 @@ def _published(benchmark: type[Benchmark]) -> str:
 
 
 def _commands(benchmark: type[Benchmark]) -> str:
-    reward = "length_baseline"
+    call = f"rm-gallery bench length_baseline {benchmark.name}"
     if not benchmark.baselines:
         stepwise = benchmark.kinds == {"stepwise"}
-        reward = f"{'hf-prm:ID_OR_PATH' if stepwise else 'R --llm MODEL'} --step-rule threshold:0.5"
-    hub = [f"rm-gallery bench {benchmark.name} --reward {reward} --hub"] if benchmark.hub else []
+        reward, llm = ("hf-prm:ID_OR_PATH", "") if stepwise else ("REWARD", " --llm MODEL")
+        call = f"rm-gallery bench {reward} {benchmark.name}{llm} --step-rule threshold:0.5"
+    hub = [f"{call} --hub"] if benchmark.hub else []
     mode = [
-        f"rm-gallery bench {benchmark.name} --reward R --llm MODEL --data PATH --mode {m}"
+        f"rm-gallery bench REWARD {benchmark.name} --llm MODEL --data PATH --mode {m}"
         for m in benchmark.modes
     ]
-    lines = [f"rm-gallery bench {benchmark.name} --reward {reward} --data PATH", *hub, *mode]
+    lines = [f"{call} --data PATH", *hub, *mode]
     return "```\n" + "\n".join(lines) + "\n```"
 
 

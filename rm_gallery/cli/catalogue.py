@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union, ge
 import orjson
 import typer
 
-from rm_gallery.cli.options import Json, RewardArgument, grouped, parse_params
+from rm_gallery.cli.options import Json, Reward, grouped, parse_params
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.names import unknown_name
 from rm_gallery.core.utils.shown import ended
@@ -224,7 +224,7 @@ def select(
 
 @grouped()
 def show_reward(
-    name: RewardArgument,
+    name: Reward[str],
     prompt: bool = False,
     param: list[str] | None = None,
     json: Json = False,

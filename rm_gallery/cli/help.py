@@ -5,12 +5,10 @@ for each command.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from rm_gallery.cli.options import Reported, Running, Tabled
 from rm_gallery.cli.settings import group_of
 
 SECTIONS: Mapping[str, Mapping[str, str]] = {
@@ -19,21 +17,19 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "show": "show safety_listwise_reward --prompt",
         "init": "init my-rewards",
         "check-reward": "check-reward my_reward.py",
-        "fuzz-reward": "fuzz-reward math_verify_reward",
-        "preview": "preview -m relevance=./metrics/relevance -s samples.jsonl",
     },
     "Judge": {
         "eval": "eval safety_listwise_reward pairs.jsonl --llm gpt-4o --out run",
-        "winrate": "winrate answers.xlsx --prompt q --a new --b old -r length_baseline",
-        "score": "score answers.csv --prompt question --answer reply -r length_baseline",
+        "winrate": "winrate length_baseline answers.xlsx --prompt q --a new --b old",
+        "score": "score length_baseline answers.csv --prompt question --answer reply",
         "grade": "grade graders.yaml rows.jsonl --out run",
-        "bench": "bench rewardbench2 --hub -r safety_listwise_reward --llm gpt-4o",
+        "bench": "bench safety_listwise_reward rewardbench2 --hub --llm gpt-4o",
         "rejudge": "rejudge math_verify_reward rollouts.jsonl --out run",
         "demo": "demo",
     },
     "Can the judge be trusted": {
-        "audit": "audit safety_listwise_reward --data pairs.jsonl --llm gpt-4o",
-        "conflicts": "conflicts chat_pairwise_reward --data lists.jsonl --llm gpt-4o",
+        "audit": "audit safety_listwise_reward pairs.jsonl --llm gpt-4o",
+        "conflicts": "conflicts chat_pairwise_reward lists.jsonl --llm gpt-4o",
         "drift": "drift old.jsonl new.jsonl --old-again again.jsonl",
         "judge-select": "judge-select judges.yaml labelled.csv --fail-under kappa=0.6",
         "plan": "plan --precision 0.05 --pilot pilot.csv --score score",
@@ -47,7 +43,8 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     },
     "Serve": {
         "serve": "serve --reward math=math_verify_reward",
-        "deploy": "deploy --id relevance -m relevance=./metrics/relevance",
+        "evaluators preview": "evaluators preview -m relevance=./metrics/relevance -s samples.jsonl",
+        "evaluators deploy": "evaluators deploy --id relevance -m relevance=./metrics/relevance",
         "evaluators list": "evaluators list",
         "evaluators show": "evaluators show relevance",
         "evaluators rollback": "evaluators rollback relevance",
@@ -66,11 +63,15 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     },
 }
 """Every command with a call of it, by what it is for."""
-PANELS: Mapping[str, type] = {
-    "Table": Tabled,
-    "Judge and run": Running,
-    "Report and gates": Reported,
+PANELS: Mapping[str, Sequence[str]] = {
+    "Table": ("reference", "labels", "id", "by"),
+    "Judge": ("llm", "base_url", "param"),
+    "Rows and results": ("limit", "estimate", "out", "trace", "json", "export", "annotate"),
+    "Gates": ("max_failures", "fail_under", "use_ci", "fail_if_worse_than"),
+    "Scale and machines": ("max_workers", "engine", "address", "shard"),
+    "At every command": ("settings", "dry_run", "help"),
 }
+"""The options that commands share, by what they decide; a command's own stand before them."""
 
 
 def arranged(command: Any) -> Any:
@@ -119,7 +120,7 @@ def _panels(command: Any, context: Any, formatter: Any) -> Rows:
     options = {param.name: record for param, record in known if param.param_type_name == "option"}
     shared = {}
     for title, of in PANELS.items():
-        names = [field.name for field in fields(of) if field.name in options]
+        names = [name for name in of if name in options]
         if len(names) > 2:  # a command with two of them has its own
             shared[title] = [options.pop(name) for name in names]
     yield "Options", list(options.values())

@@ -50,8 +50,8 @@ def _benchmark_names() -> Iterable[str]:
 
 @opt.grouped("annotate")
 def evaluate(
-    reward: opt.RewardArgument,
-    data: list[str],
+    reward: opt.Reward[str],
+    data: opt.Data[list[str]],
     benchmark: opt.Benchmark = None,
     *,
     run: opt.Running,
@@ -68,10 +68,11 @@ def evaluate(
 
 @opt.grouped("annotate")
 def bench(
+    reward: opt.Reward[str | None] = None,
     name: Annotated[
-        str | None, typer.Argument(autocompletion=opt.completing(_benchmark_names))
+        str | None,
+        typer.Argument(metavar="BENCHMARK", autocompletion=opt.completing(_benchmark_names)),
     ] = None,
-    reward: opt.RewardName[str | None] = None,
     data: list[str] | None = None,
     hub: bool = False,
     split: str | None = None,
@@ -85,8 +86,8 @@ def bench(
     run: opt.Running,
     rows: opt.Reported,
 ) -> None:
-    """Score benchmark NAME with --reward by its official rule, or apply the rule to --scores or
-    --replay made elsewhere.
+    """Score BENCHMARK with REWARD by its official rule, or apply the rule to --scores or --replay
+    made elsewhere, which stand in REWARD's place.
 
     Args:
         name: A benchmark; --list names them.
@@ -104,21 +105,21 @@ def bench(
 
     if list_all:
         return _list(run.json)
+    if name is None:  # one word alone: judgements made elsewhere need no reward
+        reward, name = None, reward
     if name is None:
-        raise ConfigError(
-            "bench needs the NAME of a benchmark; `rm-gallery bench --list` names them."
-        )
+        raise ConfigError("bench needs a BENCHMARK; `rm-gallery bench --list` names them.")
     benchmark = get_benchmark(name, mode).under(
         **({} if step_rule is None else {"step_rule": step_rule})
     )
     if scores is not None or replay is not None:
-        given = {"scores": scores, "replay": replay, "reward": reward, "llm": run.llm}
+        given = {"--scores": scores, "--replay": replay, "a REWARD": reward, "--llm": run.llm}
         named = [name for name, value in given.items() if value is not None]
         if len(named) > 1:
             raise Inapplicable(
-                f"--{' and --'.join(named)} exclude each other; recorded judgements need no reward "
-                f"and no judge.",
-                *reversed(named),
+                f"{' and '.join(named)} exclude each other; recorded judgements need no reward and "
+                f"no judge.",
+                *(name.removeprefix("--") for name in reversed(named)),
             )
         if repeats > 1:
             raise Inapplicable(
@@ -136,8 +137,8 @@ def bench(
         return _bench_recorded(benchmark, source, scores, replay, run, rows)
     if reward is None:
         raise ConfigError(
-            "bench needs a reward: --reward NAME, or scores made elsewhere with --scores or "
-            "--replay."
+            f"bench needs a reward: rm-gallery bench REWARD {benchmark.name}, or scores made "
+            f"elsewhere with --scores or --replay."
         )
     return _judge(reward, _source(benchmark, data, hub, split), benchmark, run, rows, repeats)
 
@@ -360,8 +361,8 @@ def _list(as_json: bool) -> None:
 
 @opt.grouped("fail_if_worse_than")
 def score(
+    reward: opt.Reward[str],
     data: opt.Table,
-    reward: opt.RewardName[str],
     prompt: opt.Prompt = None,
     answer: list[str] | None = None,
     *,
@@ -369,8 +370,8 @@ def score(
     run: opt.Running,
     rows: opt.Reported,
 ) -> None:
-    """Score the answers in a column of FILE and print their mean with its spread and a 95 %
-    interval.
+    """Score the answers in a column of DATA with REWARD and print their mean with its spread and a
+    95 % interval.
 
     Args:
         answer: Column with the answers; may be repeated.
@@ -384,8 +385,8 @@ def score(
 
 @opt.grouped("fail_if_worse_than")
 def winrate(
+    reward: opt.Reward[str],
     data: opt.Table,
-    reward: opt.RewardName[str],
     prompt: opt.Prompt = None,
     a: str | None = None,
     b: list[str] | None = None,
@@ -398,8 +399,8 @@ def winrate(
     run: opt.Running,
     rows: opt.Reported,
 ) -> None:
-    """Judge the answers in the columns --a and --b of FILE and print how often a wins, with ties,
-    flips and a 95 % interval.
+    """Judge the answers in the columns --a and --b of DATA with REWARD and print how often a wins,
+    with ties, flips and a 95 % interval.
 
     Args:
         a: Column with the answers whose win rate is asked for.
@@ -468,8 +469,8 @@ def _judge_table(
 
 @opt.grouped("param", "on_bad_row", "estimate", "fail_if_worse_than")
 def grade(
-    config: Path,
-    data: str,
+    config: opt.Config,
+    data: opt.Data[str],
     *,
     run: opt.Running,
     rows: opt.Reported,

@@ -14,6 +14,8 @@ from typing import Any, ClassVar
 import typer
 from typer.core import TyperGroup
 
+from rm_gallery.cli.settings import MOVED, say_later
+
 
 @dataclass
 class CommandPlace:
@@ -73,6 +75,14 @@ class LazyGroup(TyperGroup):
             if getattr(option, "is_flag", False) and option.default is None:
                 option.default = False
         return options
+
+    def resolve_command(self, context: Any, args: list[str]) -> Any:
+        """The command that is asked for, also by its earlier name, and what is left for it."""
+        new = None if context.parent else MOVED.get(args[0])
+        if new is not None:
+            say_later(context, f"{args[0]} is {new} now.")
+            args = [*new.split(), *args[1:]]
+        return super().resolve_command(context, args)
 
     def list_commands(self, context: Any) -> list[str]:
         """Their names, in the order of the table."""

@@ -27,7 +27,7 @@ from rm_gallery.core.utils.shown import one_line
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)})
 GROUPS = {
-    "evaluators": "Look at, roll back or delete deployed evaluators.",
+    "evaluators": "Try and deploy metric folders; list, roll back or delete them.",
     "train": "Train a reward model.",
     "cache": "Look at, shrink or empty the cache of judge replies.",
     "serve-token": "Make, list and revoke the tokens of those who may ask a server.",
@@ -42,10 +42,6 @@ COMMANDS: Mapping[str, tuple[str, str | None]] = {
     "bench": ("rm_gallery.cli.judge:bench", "Score a benchmark by its official rule."),
     "audit": ("rm_gallery.cli.trust:audit", "Test a reward with changes that should not move it."),
     "check-reward": ("rm_gallery.cli.trust:check", "Try a reward before a training run."),
-    "fuzz-reward": (
-        "rm_gallery.cli.trust:fuzz",
-        "Search for wrong texts that a reward scores as right.",
-    ),
     "conflicts": (
         "rm_gallery.cli.trust:conflicts",
         "Find contradictions and cycles in a reward's comparisons.",
@@ -72,9 +68,9 @@ COMMANDS: Mapping[str, tuple[str, str | None]] = {
     "view": ("rm_gallery.cli.serve:view", "Show runs in the browser, live; label rows."),
     "serve": ("rm_gallery.cli.serve:serve", "Serve rewards over HTTP."),
     "explain": ("rm_gallery.cli.runs:explain", "Explain the score of one sample of a run."),
-    "preview": ("rm_gallery.cli.serve:preview", "Run metric folders on samples."),
-    "deploy": ("rm_gallery.cli.serve:deploy", "Store metric folders as an evaluator."),
     "watch": ("rm_gallery.cli.trust:watch", "Check the log of a training run for gamed rewards."),
+    "evaluators preview": ("rm_gallery.cli.serve:preview", "Run metric folders on samples."),
+    "evaluators deploy": ("rm_gallery.cli.serve:deploy", "Store metric folders as an evaluator."),
     "evaluators list": ("rm_gallery.cli.serve:list_evaluators", None),
     "evaluators show": ("rm_gallery.cli.serve:show", None),
     "evaluators rollback": ("rm_gallery.cli.serve:rollback", None),

@@ -102,19 +102,20 @@ SPELLED = (
     "column: and what it names"
 )
 """How a reward is named, in the same words at every command."""
-RewardArgument = Annotated[
-    str, typer.Argument(help=f"The reward: {SPELLED}.", autocompletion=reward_names)
+Reward = Annotated[
+    T,
+    typer.Argument(metavar="REWARD", help=f"The reward: {SPELLED}.", autocompletion=reward_names),
 ]
-RewardName = Annotated[
-    T, typer.Option("--reward", "-r", help=f"The reward: {SPELLED}.", autocompletion=reward_names)
-]
+Config = Annotated[Path, typer.Argument(metavar="CONFIG")]
+Data = Annotated[T, typer.Argument(metavar="DATA")]
+"""What holds rows; it stands behind the REWARD, or the CONFIG that names several."""
 Benchmark = Annotated[
     str | None, typer.Option(help="Layout of the data; found from its columns by default.")
 ]
 Table = Annotated[
     str,
     typer.Argument(
-        metavar="FILE", help="csv, xlsx, parquet or jsonl file, or a result file of another tool."
+        metavar="DATA", help="csv, xlsx, parquet or jsonl file, or a result file of another tool."
     ),
 ]
 Prompt = Annotated[

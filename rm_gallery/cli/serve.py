@@ -1,6 +1,4 @@
-"""What others are offered: `rm-gallery serve`, `serve-token`, `view`, `preview`, `deploy` and
-`evaluators`.
-"""
+"""What others are offered: `rm-gallery serve`, `serve-token`, `view` and `evaluators`."""
 
 from __future__ import annotations
 
@@ -87,7 +85,7 @@ class Offer:
     Attributes:
         config: YAML file: rewards: {NAME: {reward: REWARD, params: {…}, llm: MODEL, base_url: URL,
             root: FOLDER, hosts: [HOST]}}.
-        evaluators: Serve what `rm-gallery deploy` stored.
+        evaluators: Serve what `rm-gallery evaluators deploy` stored.
         workers: Processes of one evaluator at most.
         processes: Server processes behind the port; limits, rates and counters are each one's own.
         sandbox: bwrap, or subprocess: limits alone, for code you would run yourself.

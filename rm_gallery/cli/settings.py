@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rm_gallery.core.utils.defaults import FUZZ_TEXTS
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.file import read_yaml
 from rm_gallery.core.utils.names import nearest, unknown_name
@@ -30,17 +31,24 @@ OWN = frozenset({"CACHE", "CONFIG", "MAX_REPLY_BYTES", "STORE", "TOKEN", "TOKENS
 """Variables of the library that are no option of every command."""
 OF_TESTS = frozenset({"BUDGET", "GOLDEN", "PRODUCT", "REQUIRE", "SHARED", "SKIPPED"})
 """Variables that the project's tests read."""
-NEVER = frozenset(
-    {"help", "version", "dry_run", "install_completion", "show_completion", "settings"}
-)
-"""Options that are a question and no setting."""
 SPELLINGS = {
     "--surely": "--use-ci",
     "--format": "--benchmark",
     "--timeout": "--deadline",
     "--part": "--shard",
+    "--texts": "--fuzz",
 }
 """Earlier spellings of options, accepted by commands that have the new one and not the old one."""
+ARGUMENTS = {"reward": ("--reward", "-r"), "data": ("--data",)}
+"""Arguments that some commands once took as options, with the spellings of these: a REWARD stands
+before all others, DATA behind them.
+"""
+MOVED = {
+    "preview": "evaluators preview",
+    "deploy": "evaluators deploy",
+    "fuzz-reward": f"check-reward --fuzz {FUZZ_TEXTS}",
+}
+"""By the earlier name of a command what it is now."""
 RENAMED = {"use_ci": "surely", "shard": "part"}
 """The earlier name of a setting."""
 GROUPED = {"shard": "run", "engine": "run", "address": "run"}
@@ -80,6 +88,8 @@ def _explain(words: tuple[str, ...], inner: Any) -> None:
         inner.params.append(shared["settings"])
     if not own:
         inner.params.append(shared["dry_run"])
+    taken = [each.name for each in inner.params if each.param_type_name == "argument"]
+    inner.params += [shared[f"old_{name}"] for name in ARGUMENTS if name in taken]
     inner.invoke = partial(_invoke, inner.invoke, words, own)
     inner.parse_args = partial(_parsed_value, inner.parse_args, inner.params)
 
@@ -105,8 +115,39 @@ def _parsed_value(
         new = SPELLINGS.get(old)
         if new in known and old not in known:
             arguments[place] = f"{new}{equals}{value}"
-            context.meta.setdefault(NOTICES, []).append(f"{old} is spelled {new} now.")
-    return parse(context, arguments)
+            say_later(context, f"{old} is spelled {new} now.")
+    return parse(context, _in_order(context, arguments))
+
+
+def _in_order(context: Any, arguments: list[str]) -> list[str]:
+    """The command line with those of `ARGUMENTS` in their place that were given as options."""
+    given, _, _ = context.command.make_parser(context).parse_args([*arguments])
+    first, last = (given.get(f"old_{name}") or [] for name in ARGUMENTS)
+    if not (first or last):
+        return arguments
+    named = (
+        given.get(each.name)
+        for each in context.command.params
+        if each.param_type_name == "argument"
+    )
+    words = [word for each in named for word in _listed(each) if isinstance(word, str)]
+    call = shlex.join([*_words_of(context), *first, *words, *last])
+    say_later(
+        context,
+        f"REWARD and DATA stand in this order now, without --reward and --data: "
+        f"rm-gallery {redact(call)} …",
+    )
+    return [*first, *arguments, *last]
+
+
+def _words_of(context: Any) -> tuple[str, ...]:
+    """The words of the command that runs, behind the program's name."""
+    return (*_words_of(context.parent), context.info_name) if context.parent else ()
+
+
+def say_later(context: Any, notice: str) -> None:
+    """Say a notice on stderr once the command has done its work."""
+    context.meta.setdefault(NOTICES, []).append(notice)
 
 
 _shared = typer.Typer(add_completion=False)
@@ -121,10 +162,7 @@ def _read_config(context: typer.Context, places: list[str] | None) -> None:
     """Lay the settings of `--config` over those of the environment and rm-gallery.toml."""
     if not places:
         return
-    words: tuple[str, ...] = ()
-    root: Any = context
-    while root.parent is not None:
-        words, root = (root.info_name, *words), root.parent
+    words, root = _words_of(context), context.find_root()
     commands = dict(walk(root.command) if words else [((), context.command)])
     known_options = {path: options_of(inner) for path, inner in commands.items()}
     options = known_options[words]
@@ -145,15 +183,18 @@ def _read_config(context: typer.Context, places: list[str] | None) -> None:
             raise ConfigError(f"--config: {unknown_name('setting', key, options)}")
         for name, value in known.items():
             if pair and (last.replace("-", "_") != name or GROUPED.get(name) in groups):
-                context.meta.setdefault(NOTICES, []).append(
-                    f"{key} is spelled --{name.replace('_', '-')} now."
-                )
+                say_later(context, f"{key} is spelled --{name.replace('_', '-')} now.")
             several = getattr(options[name], "multiple", False)
             before = values[name] if several and name in typed else []
             values[name] = [*before, *_listed(value)] if several else value
             origins[".".join((*words, name))] = shown
         (typed.update if pair else typed.difference_update)(known)
     context.default_map = values
+
+
+def _once_option(name: str) -> Any:
+    shown = f"{name.upper()}, as an option."
+    return typer.Option(*ARGUMENTS[name], hidden=True, expose_value=False, help=shown)
 
 
 @_shared.command()
@@ -172,6 +213,8 @@ def _shared_options(
             help=CONFIG_HELP,
         ),
     ] = None,
+    old_reward: Annotated[list[str] | None, _once_option("reward")] = None,
+    old_data: Annotated[list[str] | None, _once_option("data")] = None,
 ) -> None:
     pass
 
@@ -266,7 +309,7 @@ def _option_lines(context: Any, words: tuple[str, ...]) -> Iterator[str]:
     """`--option = value (origin)` for each parameter of the command that runs."""
     origins: Mapping[str, str] = context.find_root().obj or {}
     for parameter in context.command.params:
-        if parameter.name in NEVER or parameter.name is None:
+        if parameter.name == "dry_run" or not parameter.expose_value:
             continue
         origin = {
             "COMMANDLINE": "command line",
@@ -326,13 +369,21 @@ def defaults(command: Any) -> tuple[dict[str, Any], dict[str, str]]:
     return values, origins
 
 
-def _table_of(table: Mapping[str, Any], words: Iterable[str]) -> Mapping[str, Any]:
+def _paths_of(words: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Where the settings of a command may stand: below its words, and below its earlier name."""
+    return [words, *((old,) for old, new in MOVED.items() if tuple(new.split()) == words)]
+
+
+def _table_of(table: Mapping[str, Any], words: tuple[str, ...]) -> Mapping[str, Any]:
     """The table of a command inside a table of settings, empty where there is none."""
-    for word in words:
-        # `trace = true` is an option's value where `trace` is a command as well
-        below = table.get(word)
-        table = below if isinstance(below, dict) else {}
-    return table
+    own: dict[str, Any] = {}
+    for path in _paths_of(words):
+        below: Any = table
+        for word in path:
+            # `trace = true` is an option's value where `trace` is a command as well
+            below = below.get(word) if isinstance(below, dict) else None
+        own = {**(below if isinstance(below, dict) else {}), **own}
+    return own
 
 
 def _spellings_of(name: str) -> list[str]:
@@ -342,7 +393,7 @@ def _spellings_of(name: str) -> list[str]:
 
 def _variables(words: tuple[str, ...], name: str) -> list[str]:
     """The environment variables of an option, that of this command alone first."""
-    paths = ((*above, each) for above in (words, ()) for each in _spellings_of(name))
+    paths = ((*above, each) for above in (*_paths_of(words), ()) for each in _spellings_of(name))
     return [f"{PREFIX}{'_'.join(path)}".upper().replace("-", "_") for path in paths]
 
 
@@ -359,7 +410,7 @@ def _values(table: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, A
 
 
 def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+    return [*value] if isinstance(value, list | tuple) else [value]
 
 
 def options_of(command: Any) -> dict[str, Any]:
@@ -367,7 +418,7 @@ def options_of(command: Any) -> dict[str, Any]:
     return {
         each.name: each
         for each in command.params
-        if each.param_type_name == "option" and each.name not in NEVER
+        if each.param_type_name == "option" and each.expose_value and each.name != "dry_run"
     }
 
 
@@ -432,6 +483,8 @@ def _check_table(
             _check_setting("setting", key, value, options, where)
         elif key in below:
             _check_table(value, commands, file, (*words, key))
+        elif not words and (path := tuple(MOVED.get(key, "").split())) in commands:
+            _check_table(value, commands, file, path)
         elif key in groups:
             for name, one in value.items():
                 _check_setting(f"setting of {key}", str(name), one, groups[key], where)

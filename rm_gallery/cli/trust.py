@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ import typer
 
 from rm_gallery.cli import options as opt
 from rm_gallery.cli.judge import read_config, rows_file, runner_of
-from rm_gallery.core.utils.defaults import CHECK_CEILING, FUZZ_PASS, FUZZ_TEXTS, PROBES
+from rm_gallery.core.utils.defaults import CHECK_CEILING, FUZZ_PASS, PROBES
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.names import unknown_name
 from rm_gallery.core.utils.shown import one_line
@@ -26,14 +26,15 @@ if TYPE_CHECKING:
     from rm_gallery.study.canaries import CanaryCheck
     from rm_gallery.study.check import RewardCheck
     from rm_gallery.study.drift import Anchors
+    from rm_gallery.study.fuzz import Fuzzed
 
-C = TypeVar("C", "RewardCheck", "CanaryCheck")
+C = TypeVar("C", "RewardCheck", "CanaryCheck", "Fuzzed")
 
 
 @opt.grouped()
 def audit(
-    reward: opt.RewardArgument,
-    data: list[str] | None = None,
+    reward: opt.Reward[str],
+    data: opt.Data[list[str] | None] = None,
     benchmark: opt.Benchmark = None,
     probe: Annotated[
         list[str] | None,
@@ -52,7 +53,7 @@ def audit(
     REWARD, with intervals and verdicts.
 
     Args:
-        data: File or folder with preferences; may be repeated. Forty built-in questions by default.
+        data: Files or folders with preferences; forty built-in questions by default.
         strict: Exit 1 on a warning as well.
         limit: A seeded sample of this many prompts; 60 of data by default.
         estimate: Print what the audit would cost, without a call.
@@ -89,35 +90,40 @@ def audit(
     sys.exit(int(not card.scored or bool(card.stopped) or card.verdict not in passed))
 
 
-@opt.grouped("out", "force_new", "trace", "on_bad_row", "seed")
+@opt.grouped("out", "force_new", "trace", "on_bad_row")
 def check(
     rewards: Annotated[
         list[str],
         typer.Argument(
-            metavar="REWARD...",
+            metavar="REWARD",
             help=f"The reward: {opt.SPELLED}. A file may hold a class with compute_reward, a @reward_function or a reward class. With weights, as in math:1 brief.py:0.2, their sum is tried.",
         ),
     ],
     cases: Path | None = None,
     reference: str | None = None,
     full: float | None = None,
-    ceiling: float = CHECK_CEILING,
+    ceiling: Annotated[
+        float | None,
+        typer.Option(
+            help=f"Share of gold's score that a completion which deserves nothing may get; {CHECK_CEILING} by default, {FUZZ_PASS} with --fuzz."
+        ),
+    ] = None,
     forge: bool = False,
     normalize: bool = False,
     env: Path | None = None,
     strict: bool = False,
     role: str = "main",
+    fuzz: opt.Count[int | None] = None,
     *,
     run: opt.Running,
 ) -> None:
     """Try a reward on gold, empty, off-format, stuffed, truncated and repeated completions and your
-    own; exit 1 on a fault.
+    own, or with --fuzz on texts that are wrong for a stated reason; exit 1 on a fault.
 
     Args:
         cases: File of tasks: prompt, gold, completions with expect, and the data set's columns.
         reference: Column of the cases with the reference answer.
         full: Score of a completion without fault; known by default.
-        ceiling: Share of gold's score that a completion which deserves nothing may get.
         forge: Try programs that solve nothing and want to pass on each case's code tests.
         normalize: Map each part of a sum to 0..1 by its range before it is weighted.
         env: File of rollouts, each marked canary: gold, floor or hacked; they are all that is
@@ -125,29 +131,35 @@ def check(
         strict: Exit 1 on notes as well.
         role: main tells right from wrong; shaping is added to one that does, so that its faults are
             notes.
+        fuzz: Try this many wrong texts a case instead, such as 200; print each that is worth a
+            pass.
     """
-    from rm_gallery.report.tables import print_canaries, print_check
+    from rm_gallery.report.tables import print_canaries, print_check, print_fuzzed
     from rm_gallery.study.canaries import check_canaries
     from rm_gallery.study.check import check_reward
+    from rm_gallery.study.fuzz import fuzz_reward
     from rm_gallery.study.mix import shaping, weighted
 
     options = run.options()
-    how: dict[str, Any] = {
-        "reference": reference,
-        "full": full,
-        "ceiling": ceiling,
-        "forge": forge,
-        "options": options,
-    }
+    asked: dict[str, Any] = {"reference": reference, "options": options}
+    asked |= {} if ceiling is None else {"ceiling": ceiling}
+    how = {**asked, "full": full, "forge": forge}
     if role not in ("main", "shaping"):
         raise ConfigError(f"--role is {role!r:.40}; it is main or shaping.")
     parts = [weighted(reward) for reward in rewards]
+    given: dict[str, Any] = {"forge": forge, "normalize": normalize}
+    tried: Callable[..., Any]
     if env is not None:
-        given = {"cases": cases, "forge": forge, "normalize": normalize}
-        for name in (name for name, value in given.items() if value not in (None, False)):
-            raise Inapplicable(f"--env tries its own rollouts alone; leave out --{name}.", name)
+        _refuse({"cases": cases, **given, "fuzz": fuzz}, "--env tries its own rollouts alone")
         tried = partial(check_canaries, canaries=env, options=options)
         raise typer.Exit(_check_each(rewards, run, strict, tried, print_canaries, _canary_faults))
+    if fuzz is not None:
+        _refuse(
+            {**given, "full": full, "strict": strict, "role": role != "main"},
+            "--fuzz tries its own texts alone",
+        )
+        tried = partial(fuzz_reward, cases=cases, texts=fuzz, seed=run.seed, **asked)
+        raise typer.Exit(_check_each(rewards, run, strict, tried, print_fuzzed, _fuzz_faults))
     if any(weight is not None for _, weight in parts):
         raise typer.Exit(_check_mix(parts, cases, {**how, "normalize": normalize}, strict, run))
     if normalize:
@@ -164,6 +176,12 @@ def check(
     raise typer.Exit(_check_each(rewards, run, strict, tried_in_role, print_check, _check_faults))
 
 
+def _refuse(given: Mapping[str, Any], why: str) -> None:
+    """Refuse the first option that was given beside one that has no use for it."""
+    for name in (name for name, value in given.items() if value not in (None, False)):
+        raise Inapplicable(f"{why}; leave out --{name}.", name)
+
+
 def _check_faults(check: RewardCheck) -> tuple[list[str], bool]:
     """The faults of a reward in words, and whether there is anything to note."""
     return [f"{fault.name}: {fault.what}" for fault in check.faults], bool(check.findings)
@@ -172,6 +190,12 @@ def _check_faults(check: RewardCheck) -> tuple[list[str], bool]:
 def _canary_faults(check: CanaryCheck) -> tuple[list[str], bool]:
     """The same of the rollouts whose order it breaks."""
     return [fault.line() for fault in check.of_level("fault")], bool(check.of_level("note"))
+
+
+def _fuzz_faults(fuzzed: Fuzzed) -> tuple[list[str], bool]:
+    """The same of the wrong texts that are worth a pass."""
+    n = len(fuzzed.passed)
+    return [f"{n} wrong texts are worth a pass"] if n else [], False
 
 
 def _check_each(
@@ -238,62 +262,21 @@ def _check_mix(
     return int(bool(report.faults) or (strict and bool(report.whole.findings)))
 
 
-@opt.grouped("out", "force_new", "trace", "on_bad_row")
-def fuzz(
-    reward: opt.RewardArgument,
-    cases: Path | None = None,
-    reference: str | None = None,
-    texts: opt.Count[int] = FUZZ_TEXTS,
-    ceiling: float = FUZZ_PASS,
-    *,
-    run: opt.Running,
-) -> None:
-    """Try a reward on texts that are wrong for a stated reason; print every one that is worth a
-    pass, and exit 1 then.
-
-    Args:
-        cases: File of tasks: prompt, gold (a right completion), and the data set's columns.
-        reference: Column of the cases with the reference answer.
-        texts: Wrong texts that a case is tried with.
-        ceiling: Share of the right answer's score from which a wrong text is worth a pass.
-    """
-    from rm_gallery.report.tables import print_fuzzed
-    from rm_gallery.study.fuzz import fuzz_reward
-
-    report = fuzz_reward(
-        reward,
-        cases,
-        reference=reference,
-        texts=texts,
-        ceiling=ceiling,
-        seed=run.seed,
-        options=run.options(),
-        **run.judge,
-    )
-    opt.print_result(report, run.json, print_fuzzed)
-    raise typer.Exit(int(bool(report.passed)))
-
-
 @opt.grouped()
 def conflicts(
-    reward: Annotated[
-        str,
-        typer.Argument(
-            autocompletion=opt.reward_names, help=f"A listwise or pairwise reward: {opt.SPELLED}."
-        ),
-    ],
-    data: opt.Named[list[str]],
+    reward: opt.Reward[str],
+    data: opt.Data[list[str]],
     benchmark: opt.Benchmark = None,
     *,
     run: opt.Running,
     limit: opt.Limit = None,
     max_failures: opt.MaxFailures = 0,
 ) -> None:
-    """Compare all pairs of each sample's answers in both orders; print contradictions, cycles,
-    symmetry and transitivity.
+    """Compare all pairs of each sample's answers in both orders by a listwise or pairwise REWARD;
+    print contradictions, cycles, symmetry and transitivity.
 
     Args:
-        data: File or folder of samples with several answers; may be repeated.
+        data: Files or folders of samples with several answers.
     """
     from rm_gallery.report.tables import print_findings
     from rm_gallery.study.conflicts import conflicts as find_conflicts
@@ -317,8 +300,8 @@ def conflicts(
 
 @opt.grouped()
 def rejudge(
-    reward: opt.RewardArgument,
-    data: list[str],
+    reward: opt.Reward[str],
+    data: opt.Data[list[str]],
     *,
     run: opt.Running,
     limit: opt.Limit = None,
@@ -492,8 +475,8 @@ def _parse_weights(given: list[str]) -> dict[str, float]:
 
 @opt.grouped("param", "on_bad_row")
 def judge_select(
-    judges: list[str],
-    data: str,
+    judges: Annotated[list[str], typer.Argument(metavar="JUDGE")],
+    data: opt.Data[str],
     labels: str | None = None,
     fail_under: Annotated[list[str] | None, typer.Option(metavar="MEASURE=X")] = None,
     judge: str | None = None,

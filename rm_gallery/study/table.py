@@ -196,7 +196,10 @@ class TableRule(Benchmark, Generic[T]):
         self.task = task
 
     def check(self, reward: BaseReward) -> None:
-        """Raise ConfigError where no column holds what the reward reads."""
+        """Raise ConfigError for a kind that is not judged so, and where no column holds what the
+        reward reads.
+        """
+        super().check(reward)
         self.task.questions.check(reward)
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
@@ -471,6 +474,7 @@ class Scores(TableRule["Scoring"]):
     """A table as what `evaluate` judges: the mean score of its answers."""
 
     version = "mean over rows"
+    kinds = TableRule.kinds | {"stepwise"}
 
     def check(self, reward: BaseReward) -> None:
         """Raise ConfigError also for a reward that only compares, when there is nothing to compare."""

@@ -26,7 +26,7 @@ ROWS: list[list[Any]] = [
     ["q4", "same", "same", 4],
 ]
 SAID = {"q1": ("New", None), "q2": ("Old", None), "q3": (None, "data"), "q4": ("tie", None)}
-LENGTH = ["--reward", "length_penalty", "--param", "min_length=10"]
+LENGTH = ["--param", "min_length=10"]
 
 
 def write(path: Path) -> Path:
@@ -100,7 +100,9 @@ def read(path: Path) -> list[dict[str, Any]]:
 def judged(path: Path, target: Path, *options: str) -> Done:
     sheet = ["--sheet", "Answers", "--header-row", "3"] if path.suffix == ".xlsx" else []
     columns = ["--prompt", "Question", "--a", "New", "--b", "Old", *LENGTH, *sheet]
-    return command("winrate", str(path), *columns, "--annotate", str(target), *options)
+    return command(
+        "winrate", "length_penalty", str(path), *columns, "--annotate", str(target), *options
+    )
 
 
 FORMS = ["csv", "tsv", "csv.gz", "jsonl", "json", "parquet", "xlsx"]
@@ -153,6 +155,7 @@ def test_columns_of_the_sheet_are_not_overwritten_and_rows_not_judged_say_why(
     ]
     done = command(
         "score",
+        "length_penalty",
         str(path),
         *options,
         "--limit",
@@ -165,6 +168,7 @@ def test_columns_of_the_sheet_are_not_overwritten_and_rows_not_judged_say_why(
     again = tmp_path / "again.csv"
     command(
         "score",
+        "length_penalty",
         str(path),
         *options,
         "--limit",
@@ -225,13 +229,16 @@ def test_flips_of_a_judge_that_prefers_a_place_and_verdicts_of_graders(tmp_path:
         "--header-row",
         "3",
     ]
-    judge = [
-        "--reward",
+    judge = ["--llm", "fake:<reason>The first.</reason><best>1</best>"]
+    done = command(
+        "winrate",
         "base_helpfulness_pairwise",
-        "--llm",
-        "fake:<reason>The first.</reason><best>1</best>",
-    ]
-    done = command("winrate", str(path), *options, *judge, "--annotate", str(target))
+        str(path),
+        *options,
+        *judge,
+        "--annotate",
+        str(target),
+    )
     rows = {row["Question"]: row for row in read(target)}
     assert [rows[name]["flip"] for name in ("q1", "q3")] == ["yes", None], done.err
     assert rows["q1"]["winner"] == "tie" and "The first." in rows["q1"]["reason"]
@@ -260,7 +267,7 @@ def test_a_row_is_called_by_its_number_in_the_file(tmp_path: Path, form: str, ca
     path, out = write(tmp_path / f"answers.{form}"), tmp_path / "out.jsonl"
     sheet = ["--sheet", "Answers", "--header-row", "3"] if form == "xlsx" else []
     columns = ["--prompt", "Question", "--a", "New", "--b", "Old", *LENGTH, *sheet]
-    done = command("winrate", str(path), *columns, "--export", str(out))
+    done = command("winrate", "length_penalty", str(path), *columns, "--export", str(out))
     ids = {
         row["prompt"]: row["id"]
         for row in map(json.loads, out.read_text().splitlines())

@@ -114,7 +114,7 @@ def test_the_prompt_is_the_one_a_judge_gets(name: str) -> None:
     ("line", "completed"),
     [
         ("eval safety_lis", "safety_listwise_reward"),
-        ("bench rewardbench2", "rewardbench2"),
+        ("bench accuracy rewardbench2", "rewardbench2"),
         ("audit x --probe verb", "verbosity"),
     ],
 )

@@ -121,12 +121,13 @@ def test_names_out_of_files_do_not_steer_the_terminal(tmp_path: Path) -> None:
     name = "q\x1b]0;owned\x07\x1b[2J\u202e"
     data = tmp_path / "a.csv"
     data.write_text(f'"{name}",a,b\nQ,one,two\nQ,one\n')
-    choose = ["--a", "a", "--b", "b", "--reward", "length_baseline"]
+    choose = ["--a", "a", "--b", "b"]
     runs = [
         command("winrate", str(data), "--prompt", "nope", *choose),
-        command("winrate", str(data), "--prompt", name, *choose),
+        command("winrate", "length_baseline", str(data), "--prompt", name, *choose),
         command(
             "winrate",
+            "length_baseline",
             str(data),
             "--prompt",
             name,

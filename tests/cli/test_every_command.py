@@ -22,7 +22,7 @@ from rm_gallery import RewardRegistry, RMGalleryError
 from rm_gallery.cli import main, options
 from rm_gallery.cli.help import SECTIONS
 from rm_gallery.cli.main import app
-from rm_gallery.cli.settings import group_of, options_of
+from rm_gallery.cli.settings import MOVED, group_of, options_of
 from rm_gallery.core.data.load.converters import DataConverterRegistry
 from rm_gallery.evaluation.deploy import create_evaluation
 from tests.cli.rows import best_of_4
@@ -292,8 +292,8 @@ def test_what_is_large_is_named_before_it_is_read(
 
 def test_shared_options_stand_together() -> None:
     said = command("winrate", "--help").out
-    places = [said.index(text) for text in ("  --until-decided", "\nTable:", "  --labels", "\nJudge and run:", "  --llm",
-        "\nReport and gates:", "  --fail-under", "\nMore settings", "  budget", "Example: ")]  # fmt: skip
+    places = [said.index(text) for text in ("  --until-decided", "\nTable:", "  --labels", "\nJudge:", "  --llm",
+        "\nRows and results:", "  --out", "\nGates:", "  --fail-under", "\nScale and machines:", "  --engine", "\nMore settings", "  budget", "Example: ")]  # fmt: skip
     assert places == sorted(places)
 
 
@@ -304,7 +304,8 @@ def test_a_misspelt_option_is_an_error(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", apart((name for name in FINE if name not in ENDLESS), "starts processes", "preview")
+    "name",
+    apart((name for name in FINE if name not in ENDLESS), "starts processes", "evaluators preview"),
 )
 @pytest.mark.usefixtures("stored")
 def test_a_call_that_works_ends_with_0_and_json_is_all_there_is_on_stdout(name: str) -> None:
@@ -349,7 +350,7 @@ def foreign(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     covering(
         product((name for name in FINE if name not in ENDLESS), ["ascii", "cp1252"]),
         lambda name, encoding: name,
-        long=lambda name, encoding: name in ("demo", "preview"),
+        long=lambda name, encoding: name in ("demo", "evaluators preview"),
     ),
 )
 @pytest.mark.usefixtures("stored", "foreign")
@@ -507,14 +508,13 @@ def test_what_goes_wrong_in_a_run_is_one_line_and_exit_code_1(
 
 TAKES = {
     "eval": "eval REWARD pairs.jsonl",
-    "bench": "bench preferences --data pairs.jsonl -r REWARD",
-    "score": "score table.csv --prompt q --answer x --reference y -r REWARD",
-    "winrate": "winrate table.csv --prompt q --a x --b y -r REWARD --reference y",
+    "bench": "bench REWARD preferences --data pairs.jsonl",
+    "score": "score REWARD table.csv --prompt q --answer x --reference y",
+    "winrate": "winrate REWARD table.csv --prompt q --a x --b y --reference y",
     "show": "show REWARD",
     "audit": "audit REWARD --estimate",
     "check-reward": "check-reward REWARD",
-    "fuzz-reward": "fuzz-reward REWARD",
-    "conflicts": "conflicts REWARD --data pairs.jsonl",
+    "conflicts": "conflicts REWARD pairs.jsonl",
     "rejudge": "rejudge REWARD rollouts.jsonl",
     "serve": "serve --port 0 --no-evaluators -r REWARD",
 }
@@ -780,3 +780,111 @@ def test_a_judge_is_for_those_of_several_rewards_that_ask_one(call: str) -> None
 def test_a_judge_that_no_grader_asks_is_refused() -> None:
     refused = run("grade graders.yaml graded.jsonl --llm fake:x")
     assert (refused.code, "none is judged by it; leave out --llm" in refused.err) == (2, True)
+
+
+JUDGING = [
+    name
+    for name, found in COMMANDS.items()
+    if any(parameter.name == "blame" for parameter in found.params)
+]
+"""What judges samples in a run."""
+OTHER_ORDERS = {
+    "bench": ["REWARD", "BENCHMARK"],
+    "grade": ["CONFIG", "DATA"],
+    "judge-select": ["JUDGE", "DATA"],
+    "check-reward": ["REWARD"],
+}
+"""A benchmark is known by its name; a config names several rewards; a check takes several, each with
+answers that it makes itself.
+"""
+
+
+def arguments_of(name: str) -> list[Any]:
+    return [each for each in COMMANDS[name].params if each.param_type_name == "argument"]
+
+
+@pytest.mark.parametrize("name", JUDGING)
+def test_what_judges_takes_a_reward_and_then_data(name: str) -> None:
+    order = [each.metavar for each in arguments_of(name)]
+    assert order == OTHER_ORDERS.get(name, ["REWARD", "DATA"])
+    assert FINE[name].split()[: len(name.split())] == name.split()
+
+
+def earlier_calls() -> Iterator[tuple[str, str, str]]:
+    """An earlier call, the same as it is written now, and what is said of it."""
+    for name in JUDGING:
+        taken = [each.name for each in arguments_of(name)]
+        _, first, *rest = FINE[name].split()
+        more = " ".join(rest)
+        if taken[0] == "reward":
+            for old in (
+                f"{more} --reward {first}",
+                f"--reward={first} {more}",
+                f"-r {first} {more}",
+            ):
+                yield f"{name} {old}", FINE[name], f"rm-gallery {name} {first}"
+        if taken[1:] == ["data"]:
+            data, *options = rest
+            old = " ".join([name, first, *options, "--data", data])
+            yield old, FINE[name], f"rm-gallery {name} {first} {data}"
+    for old, new in MOVED.items():
+        name = new.partition(" --")[0]
+        more = FINE[name].removeprefix(name)
+        yield old + more, new + more, f"{old} is {new} now."
+
+
+@pytest.mark.parametrize(("earlier", "now", "notice"), [*earlier_calls()])
+@pytest.mark.long("several commands")
+def test_an_earlier_call_does_the_same_and_says_the_new_one(
+    earlier: str, now: str, notice: str, folder: Path
+) -> None:
+    create_evaluation("own", ["fine=fine"], force=True, check=False)
+
+    def said(done: Done) -> tuple[int, str, list[str]]:
+        out = re.sub(r"\b\d+(\.\d+)? (ms|s)\b|version \d+", "…", done.out)
+        return done.code, out, [line for line in done.err.splitlines() if "rm-gallery: " in line]
+
+    before, after = said(run(earlier)), said(run(now))
+    assert before[:2] == after[:2] and before[0] == 0
+    [line] = [line for line in before[2] if line not in after[2]]
+    assert notice in line and "--reward" not in line.partition("rm-gallery ")[2]
+
+
+def test_words_behind_two_dashes_stay_in_their_place() -> None:
+    done = run("winrate --prompt q --a x --b y --reward length_baseline -- table.csv")
+    assert done.code == 0 and "rm-gallery winrate length_baseline table.csv …" in done.err
+
+
+def test_a_reward_given_twice_and_one_alone_are_refused() -> None:
+    twice = run("score length_baseline table.csv --prompt q --answer x --reward accuracy")
+    assert twice.code == 2 and "unexpected extra argument" in twice.err
+    alone = run("bench preferences --data pairs.jsonl")
+    assert (alone.code, "rm-gallery bench REWARD preferences" in alone.err) == (2, True)
+    for more in ("--forge", "--full 1", "--strict", "--role shaping", "--env canaries.jsonl"):
+        assert run(f"check-reward sound.py --fuzz 3 {more}").code == 2
+
+
+def test_a_command_without_reward_or_data_has_no_earlier_spelling() -> None:
+    for name in set(COMMANDS) - set(JUDGING) - {"serve", "train bt", "init"}:
+        done = run(f"{name} --reward accuracy")
+        assert done.code == 2 and "--reward" in done.err, name
+
+
+def test_earlier_commands_are_not_listed_and_show_the_help_of_what_they_are() -> None:
+    listed = run("--help").out
+    for old, new in MOVED.items():
+        assert f"\n  {old} " not in listed
+        assert run(f"{old} --help").out == run(f"{new} --help").out
+
+
+def test_settings_below_an_earlier_command_hold_for_what_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rm-gallery.toml").write_text("evaluators = false\n[preview]\nmemory = 640\n")
+    assert "--memory = 640 " in run("evaluators preview --dry-run").out
+    monkeypatch.setenv("RM_GALLERY_PREVIEW_MEMORY", "704")
+    assert "--memory = 704 " in run("preview --dry-run").out
+    Path("rm-gallery.toml").write_text("[preview]\nmemry = 640\n")
+    refused = run("evaluators preview --dry-run")
+    assert refused.code == 2 and "Did you mean memory" in refused.err

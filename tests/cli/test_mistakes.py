@@ -27,13 +27,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("t.csv").write_text("q,a\nq1,x\nq2,y\n")
 
 
-SCORE = ("score", "t.csv", "--prompt", "q", "--answer", "a", "--reward")
+SCORE = ("t.csv", "--prompt", "q", "--answer", "a")
 
 
 def test_the_only_function_of_a_file_is_its_reward_and_of_several_all_are_named() -> None:
     Path("one.py").write_text(PLAIN + "def _helper():\n    pass\n")
     Path("two.py").write_text(PLAIN + PLAIN.replace("brief", "long"))
-    assert command(*SCORE, "one.py").code == 0 and build_reward("one.py").name == "brief"
+    assert command("score", "one.py", *SCORE).code == 0 and build_reward("one.py").name == "brief"
     with pytest.raises(ConfigError, match="as in two.py:NAME; it holds brief, long"):
         build_reward("two.py")
     with pytest.raises(ConfigError, match="Did you mean brief"):
@@ -47,14 +47,14 @@ def test_the_only_function_of_a_file_is_its_reward_and_of_several_all_are_named(
 )
 def test_a_weight_where_none_is_taken_is_called_one(name: str) -> None:
     Path("dec.py").write_text(PLAIN)
-    done = command(*SCORE, name)
+    done = command("score", name, *SCORE)
     assert done.code == 2 and f"{name} ends in a weight, which check-reward alone takes" in done.err
     assert "elsewhere name a FILE that holds a WeightedSum" in done.err and "prefix" not in done.err
 
 
 def test_a_module_of_the_working_directory_is_taken_by_commands_too() -> None:
     Path("module_here.py").write_text(PLAIN)
-    assert command(*SCORE, "func:module_here:brief").code == 0
+    assert command("score", "func:module_here:brief", *SCORE).code == 0
     with pytest.raises(ConfigError, match="as a module it cannot be imported"):
         build_reward("func:module_nowhere:brief")
 
@@ -64,10 +64,10 @@ def test_a_variable_that_nothing_reads_is_named_once_with_the_nearest(
 ) -> None:
     assert "nothing reads" not in command("list").err
     monkeypatch.setenv("RM_GALLERY_MAXCALLS", "10")
-    monkeypatch.setenv("RM_GALLERY_ZZQQ", "1")
+    monkeypatch.setenv("RM_GALLERY_XXQQ", "1")
     [line] = [line for line in command("list").err.splitlines() if "nothing reads" in line]
     assert (
-        "RM_GALLERY_MAXCALLS is no setting (RM_GALLERY_MAX_CALLS is); RM_GALLERY_ZZQQ is no "
+        "RM_GALLERY_MAXCALLS is no setting (RM_GALLERY_MAX_CALLS is); RM_GALLERY_XXQQ is no "
         "setting." in line
     )
 
@@ -120,8 +120,8 @@ def test_a_null_answer_is_a_bad_row_and_an_empty_one_is_judged() -> None:
     [
         f"{call} {where}"
         for call in (
-            "score t.csv --prompt q --answer a --reward length_baseline --out",
-            "score t.csv --prompt q --answer a --reward length_baseline --export",
+            "score length_baseline t.csv --prompt q --answer a --out",
+            "score length_baseline t.csv --prompt q --answer a --export",
             "audit length_baseline --out",
             "init",
             "serve-token create me --tokens",
@@ -141,13 +141,13 @@ def test_a_place_that_cannot_be_written_is_a_line_without_numbers(call: str) -> 
 def test_line_ends_of_an_old_system_are_called_by_their_name(text: str) -> None:
     """Python's own words name a mode of its open() that is gone."""
     Path("old.csv").write_bytes(text.encode())
-    done = command("score", "old.csv", *SCORE[2:], "length_baseline")
+    done = command("score", "length_baseline", "old.csv", *SCORE[1:])
     assert done.code == 2 and done.err.endswith("save the file with line ends LF or CRLF\n")
     assert "carriage return" in done.err and "universal" not in done.err
 
 
 def test_an_unknown_sample_is_answered_with_ids_that_are_there() -> None:
-    assert command(*SCORE, "length_baseline", "--out", "run").code == 0
+    assert command("score", "length_baseline", *SCORE, "--out", "run").code == 0
     done = command("explain", "run", "zzz")
     assert done.code != 0 and "has no sample 'zzz'; ids are such as " in done.err
 
@@ -157,9 +157,9 @@ def test_an_unknown_sample_is_answered_with_ids_that_are_there() -> None:
     [
         ("grade {} t.csv", "graders:\n  brief: {}\n  brief: {grader: long}\n"),
         ("serve --config {}", "rewards:\n  brief: {reward: a}\n  brief: {reward: b}\n"),
-        ("score t.csv --prompt q --answer a --reward accuracy --prices {}", "# a\nbrief: {}\nbrief: {}\n"),
+        ("score accuracy t.csv --prompt q --answer a --prices {}", "# a\nbrief: {}\nbrief: {}\n"),
         ("list", "# a\nbrief: 1\nbrief: 2\n"),
-        ("score t.csv --prompt q --answer a --reward rubric:{}", "# a\nbrief: 1\nbrief: 2\n"),
+        ("score rubric:{} t.csv --prompt q --answer a", "# a\nbrief: 1\nbrief: 2\n"),
     ],
 )  # fmt: skip
 def test_a_key_that_stands_twice_in_a_yaml_file_is_refused_by_line(

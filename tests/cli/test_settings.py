@@ -25,7 +25,7 @@ TOLD = [
     (EVAL, {}, "--llm = general  (rm-gallery.toml)"),
     (EVAL, {}, "--max-workers = 64  (rm-gallery.toml)"),
     (EVAL, {}, "--deadline = 30.0  (rm-gallery.toml [eval])"),
-    (EVAL, {}, "reward = length_baseline  (command line)"),
+    (EVAL, {}, "REWARD = length_baseline  (command line)"),
     (EVAL, {}, "--seed = 0  (default)"),
     (EVAL, {}, "--param = ['shortest=true']  (rm-gallery.toml [eval])"),
     ((*EVAL, "--llm", "mine"), {"RM_GALLERY_LLM": "env"}, "--llm = mine  (command line)"),

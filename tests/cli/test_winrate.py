@@ -74,11 +74,10 @@ def judged(server: JudgeServer, path: Path, *options: str) -> Done:
         "Modell A",
         "--b",
         "Modell B",
-        "--reward",
-        "base_helpfulness_pairwise",
     ]
     return command(
         "winrate",
+        "base_helpfulness_pairwise",
         str(path),
         *columns,
         "--llm",

@@ -18,16 +18,16 @@ GONE = (
 )
 METRICS = "relevance=./relevance"
 WORKS = (
-    f"preview --metrics-folders {METRICS} --samples samples.jsonl",
+    f"evaluators preview --metrics-folders {METRICS} --samples samples.jsonl",
     "check-reward relevance/main.py:evaluate --role shaping",
 )
 NEEDS = {
-    f"deploy --id e --metrics-folders {METRICS} --force": "serve",
+    f"evaluators deploy --id e --metrics-folders {METRICS} --force": "serve",
     "evaluators list": "serve",
     "evaluators show e": "serve",
     "serve --reward accuracy": "serve",
     "view samples.jsonl": "serve",
-    f"deploy --id e --metrics-folders {METRICS} --store postgresql://x/y": "serve",
+    f"evaluators deploy --id e --metrics-folders {METRICS} --store postgresql://x/y": "serve",
     "eval length_baseline pairs.jsonl --export t.xlsx": "report",
     "eval length_baseline pairs.jsonl --engine ray": "ray",
     "eval hf:checkpoint pairs.jsonl": "hf",
@@ -66,7 +66,7 @@ def test_what_needs_no_extra_works_without_any(call: str) -> None:
 
 
 # what keeps evaluators may have been imported here, with its packages, by a test before
-STORED = [call for call in NEEDS if call.startswith(("deploy", "evaluators"))]
+STORED = [call for call in NEEDS if call.startswith("evaluators")]
 ALONE = f"""
 import sys
 sys.modules.update(dict.fromkeys({GONE}))

@@ -36,30 +36,30 @@ LENGTH = (
     "    return min(1.0, len(messages[-1].text) / 9)\n"
 )
 PAIRS = "pairs.jsonl --max-failures 9"
-TABLE = "table.csv --prompt q --max-failures 9 -r func:own.py"
+TABLE = "func:own.py table.csv --prompt q --max-failures 9"
 WAYS = {
     "eval": f"eval func:own.py {PAIRS}",
-    "bench": f"bench preferences -r func:own.py --data {PAIRS}",
+    "bench": f"bench func:own.py preferences --data {PAIRS}",
     "winrate": f"winrate {TABLE} --a x --b y",
     "score": f"score {TABLE} --answer x",
     "grade": "grade graders.yaml rows.jsonl --max-failures 9",
     "judge-select": "judge-select judges.yaml rows.jsonl",
     "rejudge": "rejudge func:own.py rollouts.jsonl --max-failures 9",
-    "conflicts": "conflicts safety_listwise_reward --data lists.jsonl --llm m --base-url URL --max-failures 9",
-    "audit": "audit func:own.py --probe repeats --data pairs.jsonl",
+    "conflicts": "conflicts safety_listwise_reward lists.jsonl --llm m --base-url URL --max-failures 9",
+    "audit": "audit func:own.py pairs.jsonl --probe repeats",
 }
 """By command that keeps a run, a call that scores all but one of its samples."""
 MORE = {
     "eval, nothing scored": "eval func:own.py broken.jsonl --max-failures 9",
     "eval, traced": "eval safety_listwise_reward lists.jsonl --llm m --base-url URL --trace --max-failures 9",
     "bench, scores": "bench preferences --data pairs.jsonl --scores scores.jsonl",
-    "bench, repeats": f"bench preferences -r func:own.py --data {PAIRS} --repeats 2",
+    "bench, repeats": f"bench func:own.py preferences --data {PAIRS} --repeats 2",
     "winrate, labels": f"winrate {TABLE} --a x --b y --labels people",
     "score, labels": f"score {TABLE} --answer x --labels number",
     "judge-select, one broken": "judge-select half.yaml rows.jsonl",
     "judge-select, first broken": "judge-select first.yaml rows.jsonl",
     "judge-select, all broken": "judge-select none.yaml rows.jsonl",
-    "audit, traced": "audit safety_listwise_reward --probe position --data pairs.jsonl --llm m --base-url URL --trace",
+    "audit, traced": "audit safety_listwise_reward pairs.jsonl --probe position --llm m --base-url URL --trace",
 }
 """Other calls of them that keep something else."""
 ALL = WAYS | MORE

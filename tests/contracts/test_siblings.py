@@ -421,7 +421,6 @@ OTHER_COMMANDS = {
     "bench": "`eval` with a named benchmark",
     "audit": "asks about changed answers, for counts of its own",
     "check-reward": "as audit",
-    "fuzz-reward": "as audit",
     "conflicts": "as audit",
     "serve": "the HTTP server, asked by its client",
     "grade": "the GradingRunner over the rows of a file",

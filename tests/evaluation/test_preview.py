@@ -152,7 +152,12 @@ def test_without_bubblewrap_ones_own_folder_is_previewed_all_the_same(
     (tmp_path / "s.jsonl").write_text(json.dumps(SAMPLES[0]))
     monkeypatch.setenv("PATH", str(tmp_path))
     done = command(
-        "preview", "-m", f"length={make_folder('length', LENGTH)}", "-s", str(tmp_path / "s.jsonl")
+        "evaluators",
+        "preview",
+        "-m",
+        f"length={make_folder('length', LENGTH)}",
+        "-s",
+        str(tmp_path / "s.jsonl"),
     )
     assert done.code == 0 and "Score: 0.40" in done.out and "limits alone" in done.err
     assert "printed: read 四个汉字" in done.err

@@ -107,8 +107,8 @@ def test_shards_of_tables_and_of_graders(tmp_path: Path) -> None:
         "a",
         "--json",
     ]
-    against = ["winrate", str(tmp_path / "t.jsonl"), "--prompt", "prompt", "--a", "a", "--b", "b"]
-    for asked in (score, [*against, "--reward", "length_baseline", "--json"]):
+    against = ["winrate", *score[1:5], "--a", "a", "--b", "b", "--json"]
+    for asked in (score, against):
         folder = str(tmp_path / asked[0])
         assert [here(*asked, "--out", folder, "--shard", f"{k}/3").code for k in (1, 2, 3)] == [
             0,

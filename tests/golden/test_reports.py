@@ -97,23 +97,22 @@ def test_a_run_in_every_form(name: str, form: str, tmp_path: Path) -> None:
 TABLES = {
     "eval": "eval length_baseline pairs.jsonl --benchmark rewardbench2",
     "eval unscored": "eval accuracy pairs.jsonl",
-    "bench repeats": "bench preferences -r length_baseline --data rows.jsonl --repeats 2",
+    "bench repeats": "bench length_baseline preferences --data rows.jsonl --repeats 2",
     "winrate": (
-        "winrate table.csv --prompt q --a x --b y -r safety_pairwise_reward --llm "
+        "winrate safety_pairwise_reward table.csv --prompt q --a x --b y --llm "
         "fake:<best>1</best> --labels people --by kind"
     ),
-    "winrate of three": "winrate table.csv --prompt q --a x --b y --b z -r length_baseline --length-controlled",
-    "winrate of sessions": "winrate sessions.csv --prompt q --a x --b y -r length_baseline",
-    "winrate of own clusters": "winrate sessions.csv --prompt q --a x --b y -r length_baseline --config columns.cluster=thread-id",
+    "winrate of three": "winrate length_baseline table.csv --prompt q --a x --b y --b z --length-controlled",
+    "winrate of sessions": "winrate length_baseline sessions.csv --prompt q --a x --b y",
+    "winrate of own clusters": "winrate length_baseline sessions.csv --prompt q --a x --b y --config columns.cluster=thread-id",
     "score": (
-        "score table.csv --prompt q --answer x --answer y -r length_baseline --labels stars --by "
-        "kind"
+        "score length_baseline table.csv --prompt q --answer x --answer y --labels stars --by kind"
     ),
     "grade": "grade graders.yaml graded.jsonl",
     "compare": "compare one two three --examples 1",
     "compare by default": "compare one two",
     "audit": "audit length_baseline --probe length --probe repeats --probe quality --limit 15",
-    "conflicts": "conflicts safety_listwise_reward --data lists.jsonl --llm fake:<best>1</best>",
+    "conflicts": "conflicts safety_listwise_reward lists.jsonl --llm fake:<best>1</best>",
     "check": "check-reward own.py",
     "drift": "drift old.jsonl new.jsonl --old-again same.jsonl",
     "plan": "plan --precision 0.05 --judged 1000",

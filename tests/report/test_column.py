@@ -44,7 +44,7 @@ def said(*arguments: str) -> dict[str, Any]:
 def test_accuracy_and_kappa_are_those_counted_by_hand(name: str) -> None:
     """Neither prompts nor answers are asked for: nothing of them is read."""
     judge, people, accuracy, kappa = LAYOUTS[name]
-    told = said("score", str(JUDGED / name), "--reward", f"column:{judge}", "--labels", people)
+    told = said("score", f"column:{judge}", str(JUDGED / name), "--labels", people)
     about = told["extra"]["agreement"]
     assert about["n"] == told["n_scored"] == 10
     assert (about["accuracy"], about["kappa"]) == pytest.approx((accuracy, kappa))

@@ -205,20 +205,20 @@ TABLES = (("score", "--answer", "a"), ("winrate", "--a", "a", "--b", "b"))
 def test_a_table_command_announces_the_calls_of_a_part_and_names_its_judge(
     table: Path, words: tuple[str, ...]
 ) -> None:
-    asked = (words[0], "t.csv", "--prompt", "q", *words[1:], "--reward")
+    asked = ("t.csv", "--prompt", "q", *words[1:])
     answers = 6 * (1 if words[0] == "score" else 2)
-    done = command(*asked, "mix.py:total", "--dry-run")
+    done = command(words[0], "mix.py:total", *asked, "--dry-run")
     assert f"at most {answers} calls of fake" in done.out + done.err
     assert "no calls" not in done.out + done.err
-    done = command(*asked, "mix.py:total", "--llm", "fake:other")
+    done = command(words[0], "mix.py:total", *asked, "--llm", "fake:other")
     assert done.code == 2 and "mix.py:total asks fake already" in done.err
-    done = command(*asked, "mix.py:named")
+    done = command(words[0], "mix.py:named", *asked)
     assert (
         done.code == 2
         and "mix.py:named is judged by a model and none is named; say which with --llm MODEL"
         in done.err
     )
-    done = command(*asked, "mix.py:named", "--llm", REPLY, "--json")
+    done = command(words[0], "mix.py:named", *asked, "--llm", REPLY, "--json")
     assert f"at most {answers} calls of fake" in done.err
     assert '"judge": "fake"' in done.out.replace('":"', '": "')
 

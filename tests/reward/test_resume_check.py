@@ -230,12 +230,12 @@ def rew(messages, **kwargs):
 def grader(query, response):
     return 0.5 + sign(response) * len(response) / 100
 """
-OF_TABLES = "--prompt prompt -r func:rew.py:rew"
+OF_TABLES = "func:rew.py:rew rows.jsonl --prompt prompt"
 COMMANDS = {
     "eval": "eval func:rew.py:rew rows.jsonl",
     "eval parquet": "eval func:rew.py:rew rows.parquet",
-    "score": f"score rows.jsonl {OF_TABLES} --answer chosen",
-    "winrate": f"winrate rows.jsonl {OF_TABLES} --a chosen --b rejected",
+    "score": f"score {OF_TABLES} --answer chosen",
+    "winrate": f"winrate {OF_TABLES} --a chosen --b rejected",
 }
 
 
