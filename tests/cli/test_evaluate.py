@@ -16,9 +16,9 @@ from tests.support.command import Done, command
 from tests.support.judge_server import JudgeServer, judge_fixture
 
 KEYS = (
-    "reward judge endpoint benchmark version data rule n n_scored n_unscored n_failed n_stopped "
+    "worth reward judge endpoint benchmark version data rule n n_scored n_unscored n_failed n_stopped "
     "missing score bounds ci95 chance baselines extra by_subset duplicates id_collisions skipped "
-    "calls cached usage reasons stopped notes suspicion seconds"
+    "calls cached usage reasons stopped notes n_clusters detectable lengths suspicion seconds"
 ).split()
 
 
