@@ -104,7 +104,7 @@ def _sides_of_null(figures: Figures) -> tuple[int, int] | None:
     if null is None or score is None or not ci95 or figures.get("score") is None:
         return None
     # labels move the figure by as much, whatever the missing rows would have got
-    low, high = (end + score - figures["score"] for end in ends_of(figures))
+    low, high = (end + (score - figures["score"]) for end in ends_of(figures))
     return shown_side(null[0], ci95, (score, score)), shown_side(null[0], ci95, (low, high))
 
 
