@@ -95,9 +95,9 @@ def _null(figures: Figures) -> tuple[float, str] | None:
     return (number(chance), f"guessing ({percent(number(chance))})") if known else None
 
 
-def _sides_of_null(figures: Figures) -> tuple[int, int] | None:
-    """On which side of nothing the figure that leads lies by its interval, and whatever is missing;
-    None where that is no question.
+def _sides(figures: Figures) -> tuple[int, int, str] | None:
+    """On which side of nothing the figure that leads lies by its interval, and on which whatever is
+    missing, and the name of nothing; None where that is no question.
     """
     null, lead = _null(figures), lead_figure(figures)
     score, ci95 = lead.get("score"), lead.get("ci95")
@@ -105,27 +105,25 @@ def _sides_of_null(figures: Figures) -> tuple[int, int] | None:
         return None
     # labels move the figure by as much, whatever the missing rows would have got
     low, high = (end + (score - figures["score"]) for end in ends_of(figures))
-    return shown_side(null[0], ci95, (score, score)), shown_side(null[0], ci95, (low, high))
+    value, name = null
+    return shown_side(value, ci95, (score, score)), shown_side(value, ci95, (low, high)), name
 
 
 def _where(figures: Figures) -> str:
     """Where the figure that leads lies from nothing."""
-    sides, null = _sides_of_null(figures), _null(figures)
-    if sides is None or null is None:
+    if (found := _sides(figures)) is None:
         return ""
-    by_chance, surely = sides
-    if not by_chance:
-        return f", which cannot be told from {null[1]}"
-    if not surely:
-        way = "above" if by_chance > 0 else "below"
-        return f", {way} {null[1]}, but what is missing could undo that"
-    worse = ": worse than guessing" if surely < 0 and null[1].startswith("guess") else ""
-    return f", {'above' if surely > 0 else 'below'} {null[1]}{worse}"
+    side, surely, name = found
+    if not side:
+        return f", which cannot be told from {name}"
+    end = ": worse than guessing" if side < 0 and name.startswith("guess") else ""
+    end = end if surely else ", but what is missing could undo that"
+    return f", {'above' if side > 0 else 'below'} {name}{end}"
 
 
 def _detectable(figures: Figures) -> str:
-    sides, least = _sides_of_null(figures), figures.get("detectable")
-    if sides is None or sides[0] or not least or corrected_figure(figures):
+    found, least = _sides(figures), figures.get("detectable")
+    if found is None or found[0] or not least or corrected_figure(figures):
         return ""
     size = show(least) if _in_own_unit(figures) else f"{100 * number(least):.3g} points"
     return f"only a distance of {size} or more would have been seen in 4 of 5 such runs"
