@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rm_gallery.core.stats import Floats, np
+from rm_gallery.core.stats import np
+from rm_gallery.core.stats.changes import SAME
 from rm_gallery.core.stats.intervals import Interval, shown_side
 from rm_gallery.core.stats.significance import PairedDifference, described, holm, sign_test
 from rm_gallery.core.stats.uncertainty import Estimate, clustered_mean, pooled
@@ -18,7 +19,7 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import UNNAMED, Record, by_cause, plain
 from rm_gallery.gallery.benchmarks.rewardbench2 import TIES_RULE, ties_difference
-from rm_gallery.study.paired_runs import Codes, Matched, Pairs, RunSamples, mean_of, suspicion_of
+from rm_gallery.study.paired_runs import ABSENT, Codes, Pairs, RunSamples, suspicion_of
 from rm_gallery.study.runs import OpenRun, SampleRow, open_run
 
 EXAMPLES = 5
@@ -169,32 +170,29 @@ def check_same(first: OpenRun, second: OpenRun) -> None:
 def _compare(first: RunSamples, second: RunSamples, examples: int) -> RunComparison:
     for samples in (first, second):
         _check_credits(samples)
-    runs, matched = (first.run, second.run), Matched(first, second)
-    _check_answers(runs, matched)
-    pairs = matched.pairs()
+    runs, every = (first.run, second.run), Pairs.of(first, second)
+    only = [int((side == ABSENT).sum()) for side in every.place[::-1]]
+    _check_answers(runs, only)
+    pairs, wanted = every.shared, every.wanted
     if not len(pairs):
         names = " and ".join(run.folder.name for run in runs)
         raise ConfigError(f"{names} have no sample in common; compare runs on the same data.")
     notes: list[str] = []
-    if matched.credited_once() > 0.05 * len(pairs):
+    missing = {name: wanted.missing(k) for k, name in enumerate(("first", "second"))}
+    if pairs.credited_once > 0.05 * len(pairs):
         # the credit of a pair of rows lies with the row that came last, which is another in another
         # run
-        pairs = pairs.by_cluster()
+        pairs, wanted = pairs.by_cluster(), wanted.by_cluster()
         notes.append("samples of one prompt share a credit and are compared prompt by prompt")
-    scored = pairs.scored
+    scored, lacking = pairs.counted, any(missing.values())
     whole, parts, subset_notes = _differences(scored)
-    missing, shown, n_both = matched.missing(), tuple(_examples(scored, examples)), len(scored)
-    only_first, only_second, mcnemar_p = _mcnemar(scored)
-    suspicion, n_pairs = suspicion_of(pairs) if any(missing.values()) else {}, len(pairs)
-    del scored  # of a million samples tens of megabytes
     at_worst, at_best = (whole, parts), (whole, parts)
-    if any(missing.values()):
-        with_never_begun = matched.with_never_begun(pairs)
-        del pairs
+    if lacking:
         at_worst, at_best = (
-            _differences(with_never_begun.fill(1.0 - best, best).scored)[:2] for best in (0.0, 1.0)
+            _differences(replace(wanted, best=best).counted)[:2] for best in (0.0, 1.0)
         )
     low, high = ({part.name: part for part in end[1]} for end in (at_worst, at_best))
+    only_first, only_second, mcnemar_p = _mcnemar(scored)
     notes += [
         *subset_notes,
         *(
@@ -224,13 +222,13 @@ def _compare(first: RunSamples, second: RunSamples, examples: int) -> RunCompari
         only_first=only_first,
         only_second=only_second,
         mcnemar_p=mcnemar_p,
-        n_both=n_both,
-        n_first_only=int(matched.only[0].sum()),
-        n_second_only=int(matched.only[1].sum()),
-        n_unscored=n_pairs - n_both,
+        n_both=len(scored),
+        n_first_only=only[0],
+        n_second_only=only[1],
+        n_unscored=len(pairs) - len(scored),
         missing=missing,
-        suspicion=suspicion,
-        examples=shown,
+        suspicion=suspicion_of(pairs) if lacking else {},
+        examples=tuple(_examples(scored, examples)),
         notes=tuple(notes),
     )
 
@@ -255,18 +253,17 @@ def _check_credits(samples: RunSamples) -> None:
         )
 
 
-def _check_answers(runs: tuple[OpenRun, OpenRun], matched: Matched) -> None:
+def _check_answers(runs: tuple[OpenRun, OpenRun], only: Sequence[int]) -> None:
     """ConfigError for two tables of which each has rows that are not in the other: only rows with
     equal answers would be compared.
     """
     tables = [(run.manifest.get("sheet"), run.manifest.get("columns")) for run in runs]
     if tables[0] == tables[1] or None in (tables[0][0], tables[1][0]):
         return
-    counts = [int(side.sum()) for side in matched.only]
-    if all(counts):
+    if all(only):
         raise ConfigError(
             f"{runs[0].folder.name} and {runs[1].folder.name} scored other texts, or read another "
-            f"part of a table: {counts[0]:,} and {counts[1]:,} rows are in one of them "
+            f"part of a table: {only[0]:,} and {only[1]:,} rows are in one of them "
             "only. To compare two sets of answers put them into two columns of one table and use "
             "rm-gallery winrate --a … --b …, or score both in one run (--answer a --answer b)."
         )
@@ -279,113 +276,85 @@ def _with_limits(part: Difference, worst: Difference, best: Difference) -> Diffe
     return replace(part, bounds=bounds, at_worst=worst.paired.interval)
 
 
-def _differences(scored: Pairs) -> tuple[Difference, list[Difference], list[str]]:
-    """The headline, the subsets and notes on them, of pairs that both runs have a credit of."""
-    first = scored.runs[0]
-    names = {code: name for name, code in first.subsets.items()}
-    subsets = {names[code]: code for code in np.flatnonzero(np.bincount(scored.subset)).tolist()}
+_NOTHING = PairedDifference(None, None, None, None, 0, 0, 0)
+Sides = tuple[float | None, float | None]
+
+
+def _differences(pairs: Pairs) -> tuple[Difference, list[Difference], list[str]]:
+    """The headline, the subsets and notes on them, of pairs that both runs have a credit of.
+
+    The headline is the difference of the rule's own figure, where it is a mean of credits; else that
+    of the mean credit, with a note.
+    """
+    first, n = pairs.runs[0], len(pairs)
+    if not n:
+        return Difference("all", None, None, _NOTHING), [], ["no sample is scored in both runs"]
+    here = set(np.unique(pairs.subset).tolist())
+    subsets = {name: code for name, code in sorted(first.subsets.items()) if code in here}
     reported = first.run.report.get("by_subset")
     rules = reported if isinstance(reported, Mapping) else {}
-    ties = {name for name in subsets if rules.get(name or UNNAMED, {}).get("rule") == TIES_RULE}
-    parts, means = [], dict[str, Estimate]()
-    for name in sorted(subsets):
-        own = scored if len(subsets) == 1 else scored[scored.subset == subsets[name]]
-        sides = _means(own.credit)
-        difference = None if name in ties else _mean_difference(own)
-        if name in ties and (of_ties := ties_difference(own.side(1), own.side(0))):
-            difference, *sides = of_ties  # they are no mean of credits
-            sides.reverse()
-        if difference is not None:
-            means[name] = difference
-            parts.append(_difference(name or UNNAMED, sides, difference, len(own)))
-    whole, notes = _headline(scored, subsets, means, parts, ties)
-    return whole, parts, notes
-
-
-def _mean_difference(
-    pairs: Pairs, weights: Mapping[str, float] | None = None, by_subset: bool = False
-) -> Estimate | None:
-    """Second minus first; where subsets have weights, or are named to weigh alike, the mean of
-    their means.
-    """
-    codes = (
-        None
-        if weights is None
-        else {pairs.runs[0].subsets[name]: weight for name, weight in weights.items()}
-    )
-    strata = pairs.subset if by_subset or weights is not None else None
-    changes = pairs.credit[1] - pairs.credit[0]
-    return clustered_mean(changes, pairs.clusters, strata=strata, weights=codes, bounds=(-1.0, 1.0))
-
-
-def _difference(name: str, sides: Sequence[float | None], mean: Estimate, n: int) -> Difference:
-    return Difference(name, sides[0], sides[1], described(mean)._replace(n=n))
-
-
-def _means(credit: Floats) -> list[float | None]:
-    """The mean credit in each run; None without one."""
-    return [None if math.isnan(mean := mean_of(side)) else mean for side in credit]
-
-
-def _headline(
-    scored: Pairs,
-    subsets: Mapping[str, int],
-    means: Mapping[str, Estimate],
-    parts: Sequence[Difference],
-    ties: set[str],
-) -> tuple[Difference, list[str]]:
-    """The difference of the rule's own figure, where it is a mean of credits; else that of the mean
-    credit, with a note.
-    """
-    if not len(scored):
-        nothing = PairedDifference(None, None, None, None, 0, 0, 0)
-        return Difference("all", None, None, nothing), ["no sample is scored in both runs"]
-    linear = [name for name in means if name not in ties]
-    is_mean, weights = _subset_weights(scored.runs[0], subsets, linear)
-    if len(linear) < len(means):
-        codes = [subsets[name] for name in linear]
-        part = _mean_difference(scored[np.isin(scored.subset, codes)], by_subset=True)
-        known = [] if part is None else [(part, float(len(linear)))]
-        whole = pooled(known + [(means[name], 1.0) for name in means if name in ties])
-        weights = dict.fromkeys(means, 1.0)
-    else:
-        whole = _mean_difference(scored, weights)
-    sides = _means(scored.credit)
-    if weights is not None:
-        by_name, total = dict(zip(means, parts, strict=True)), math.fsum(weights.values())
-        each = [((by_name[name].first, by_name[name].second), w) for name, w in weights.items()]
-        sides = [math.fsum(w * (side[k] or 0.0) for side, w in each) / total for k in (0, 1)]
-    assert whole is not None
+    known: dict[str, tuple[Estimate, Sides, int]] = {}
+    composites: list[str] = []
+    for name, code in subsets.items():
+        own = pairs if len(subsets) == 1 else pairs[pairs.subset == code]
+        changes = own.changes()
+        gap, sides = changes.difference, changes.means
+        if rules.get(name or UNNAMED, {}).get("rule") == TIES_RULE:  # it is no mean of credits
+            composites.append(name)
+            of_ties = ties_difference(own.side(1), own.side(0))
+            gap, sides = (of_ties[0], of_ties[:0:-1]) if of_ties else (None, sides)
+        if gap is not None:
+            known[name] = gap, sides, len(own)
+    linear = {code: 1.0 for name, code in subsets.items() if name not in composites}
+    is_mean, weights = _subset_weights(first, linear, len(linear) == len(subsets))
     note = (
         "the rule's figure is no mean of credits; the headline here is the mean credit per sample"
     )
-    return _difference("all", sides, whole, len(scored)), [] if is_mean else [note]
+    kept = pairs if weights is None else pairs[np.isin(pairs.subset, list(weights))]
+    changes = kept.changes(weights)
+    whole, means = changes.difference, changes.means
+    if composites:
+        each = [(gap, 1.0) for name, (gap, *_) in known.items() if name in composites]
+        whole = pooled(([(whole, float(len(linear)))] if whole else []) + each)
+        means = _mean_of([sides for _, sides, _ in known.values()])
+    assert whole is not None
+    parts = [_difference(name or UNNAMED, *each) for name, each in known.items()]
+    return _difference("all", whole, means, n), parts, [] if is_mean else [note]
+
+
+def _mean_of(parts: Sequence[Sides]) -> Sides:
+    first, second = (
+        math.fsum(side or 0.0 for side in own) / len(parts) for own in zip(*parts, strict=True)
+    )
+    return first, second
+
+
+def _difference(name: str, gap: Estimate, sides: Sides, n: int) -> Difference:
+    return Difference(name, *sides, described(gap)._replace(n=n))
 
 
 def _subset_weights(
-    samples: RunSamples, subsets: Mapping[str, int], names: Sequence[str]
-) -> tuple[bool, dict[str, float] | None]:
-    """Whether the rule's score is a mean of credits, and how it weighs subsets: as its report says,
-    all samples alike (None), or all subsets alike, whichever gives its score.
+    samples: RunSamples, alike: Mapping[int, float], whole: bool
+) -> tuple[bool, Mapping[int, float] | None]:
+    """Whether the rule's score is a mean of credits, and how it weighs subsets, by their numbers: as
+    its report says, all samples alike (None), or all subsets `alike`, whichever gives its score.
     """
     report = samples.run.report
     extra = report.get("extra")
     given = extra.get("subset_weights") if isinstance(extra, Mapping) else None
-    if isinstance(given, Mapping) and (
-        weights := {name: float(given[name]) for name in names if name in given}
-    ):
-        return True, weights
-    alike = dict.fromkeys(names, 1.0)
-    if len(names) < len(subsets):
+    if isinstance(given, Mapping):
+        codes = {name: samples.subsets[name] for name in given if name in samples.subsets}
+        if weights := {c: float(given[name]) for name, c in codes.items() if c in alike}:
+            return True, weights
+    if not whole:
         return True, alike
     score, known = report.get("score"), ~np.isnan(samples.credit)
-    if not isinstance(score, (int, float)) or not known.any():
-        return False, None
-    credit, subset = samples.credit[known], samples.subset[known]
-    if abs(mean_of(credit) - score) < 1e-9:
-        return True, None
-    of_subsets = [mean_of(credit[subset == code]) for code in np.unique(subset)]
-    return (True, alike) if abs(mean_of(np.array(of_subsets)) - score) < 1e-9 else (False, None)
+    for strata in (None, samples.subset[known]):
+        mean = clustered_mean(samples.credit[known], strata=strata)
+        if mean is not None and isinstance(score, (int, float)):
+            if abs(mean.estimate - score) < SAME:
+                return True, None if strata is None else alike
+    return False, None
 
 
 def _mcnemar(scored: Pairs) -> tuple[int, int, float] | tuple[None, None, None]:

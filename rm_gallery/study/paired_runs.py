@@ -7,11 +7,12 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rm_gallery.core.stats import Array, Floats, Integers, np
+from rm_gallery.core.stats import Array, Bools, Floats, Integers, np
+from rm_gallery.core.stats.changes import OldAndNew
 from rm_gallery.core.stats.columns import first_seen
 from rm_gallery.core.stats.denominator import NEVER_BEGUN, MissingnessTest, added, labelled_traits
 from rm_gallery.core.utils.shown import one_line
@@ -19,7 +20,7 @@ from rm_gallery.study.runs import OpenRun, SampleRow
 
 HUGE = 1e9
 """A score beyond all others, for what is missing."""
-_NOBODY, _ABSENT = -1, -1
+_NOBODY, ABSENT = -1, -1
 """Nothing is missing; the run has no such sample."""
 
 
@@ -117,29 +118,62 @@ class RunSamples:
         return f"{reward} ({self.run.folder.name})" if reward else self.run.folder.name
 
 
-_COLUMNS = ("place", "credit", "lost", "subset", "cluster")
+_COLUMNS = ("place", "credit", "lost", "scored", "subset", "cluster")
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Samples of the first run, each with the same one of the second; arrays of two rows have one a
+    """The samples of two runs, each beside the same one of the other; arrays of two rows have one a
     run.
 
     Attributes:
         place: numbers of the rows in the files; -1 where a run has no such sample.
         credit: NaN where there is none.
-        lost: who caused that there is no score, as in `RunSamples`.
-        subset: numbers as in `RunSamples`, and `cluster` hashes as there.
-        filled: what stands for a missing score of each run: the credit 1 or 0, NaN for nothing.
+        lost: who caused that there is no score, as in `RunSamples`; a run that is not finished never
+            began what only the other has.
+        scored: as in `RunSamples`, and `subset` and `cluster`.
+        best: where what is missing is filled in, at worst (0) or at best (1) for the second run.
     """
 
     runs: tuple[RunSamples, RunSamples]
     place: Integers
     credit: Floats
     lost: Array
+    scored: Array
     subset: Integers
     cluster: Integers
-    filled: tuple[float, float] = (math.nan, math.nan)
+    best: float | None = None
+
+    @classmethod
+    def of(cls, first: RunSamples, second: RunSamples) -> Pairs:
+        """All that either run has: the samples of the first in the order of its file, then the
+        others.
+        """
+        _, own, same = np.intersect1d(first.keys, second.keys, True, return_indices=True)
+        others = np.delete(np.arange(len(second.keys), dtype=np.int32), same)
+        at = np.full((2, len(first.keys) + len(others)), ABSENT, dtype=np.int32)
+        at[0, : len(first.keys)] = np.arange(len(first.keys))
+        at[1, own], at[1, len(first.keys) :] = same, others
+
+        def column(name: str, absent: Sequence[float]) -> Array:
+            sides = zip((first, second), absent, at, strict=True)
+            columns = ((getattr(run, name), other, places) for run, other, places in sides)
+            # the place -1 holds what an absent sample has
+            return np.stack(
+                [np.append(own, own.dtype.type(other))[where] for own, other, where in columns]
+            )
+
+        never = first.causes[NEVER_BEGUN]
+        absent = {
+            "place": (ABSENT, ABSENT),
+            "credit": (math.nan, math.nan),
+            "lost": [_NOBODY if run.run.finished else never for run in (first, second)],
+            "scored": (0, 0),
+        }
+        of_either = (
+            np.where(at[0] == ABSENT, *column(name, (0, 0))[::-1]) for name in ("subset", "cluster")
+        )
+        return cls((first, second), *(column(*each) for each in absent.items()), *of_either)
 
     def __len__(self) -> int:
         return len(self.subset)
@@ -148,21 +182,54 @@ class Pairs:
         """Some of them, by a mask or by places."""
         return replace(self, **{name: getattr(self, name)[..., kept] for name in _COLUMNS})
 
-    @property
-    def scored(self) -> Pairs:
-        """Those that both runs have a credit of."""
-        known = ~np.isnan(self.credit).any(axis=0)
-        return self if known.all() else self[known]
+    def _where(self, known: Bools) -> Pairs:
+        """Those of which this is known in both runs."""
+        both = known.all(axis=0)
+        return self if both.all() else self[both]
 
     @property
-    def clusters(self) -> Integers:
-        """Cluster numbers in order of appearance; a sample without a cluster is one of its own."""
-        return first_seen(self.cluster)
+    def shared(self) -> Pairs:
+        """Those that both runs have."""
+        return self._where(self.place != ABSENT)
 
-    def fill(self, first: float, second: float) -> Pairs:
-        """As if what is missing in each run had earned this credit."""
-        credit = np.where(self.lost != _NOBODY, np.array([[first], [second]]), self.credit)
-        return replace(self, credit=credit, filled=(first, second))
+    @property
+    def wanted(self) -> Pairs:
+        """Those that both runs have or would have come to; one that is finished was of other
+        samples.
+        """
+        return self._where((self.place != ABSENT) | self._missing)
+
+    @property
+    def counted(self) -> Pairs:
+        """Those that have a credit in both runs, or get one."""
+        known = ~np.isnan(self.credit)
+        return self._where(known if self.best is None else known | self._missing)
+
+    @property
+    def _missing(self) -> Bools:
+        return np.asarray(self.lost != _NOBODY)
+
+    def changes(self, weights: Mapping[int, float] | None = None) -> OldAndNew:
+        """The credits of the second run beside those of the first, with the weights of subsets; a
+        sample without a cluster is one of its own.
+        """
+        strata, clusters = None if weights is None else self.subset, first_seen(self.cluster)
+        if self.best is None:
+            return OldAndNew(*self.credit, clusters, strata=strata, weights=weights)
+        known = np.where(self._missing, math.nan, self.credit)
+        return OldAndNew(*known, clusters, strata=strata, weights=weights).filled(self.best)
+
+    def missing(self, number: int) -> dict[str, int]:
+        """What has no score in one run (0 or 1), of those `wanted`, by who caused it."""
+        own = self.lost[number, self.place[1 - number] != ABSENT]
+        counts = {cause: int(np.sum(own == code)) for cause, code in self.runs[0].causes.items()}
+        return added([+Counter(counts)])
+
+    @property
+    def credited_once(self) -> int:
+        """Samples that both runs scored, of which only one has a credit."""
+        known = ~np.isnan(self.credit)
+        return int(np.sum((known[0] != known[1]) & (self.scored != 0).all(axis=0)))
 
     def side(self, number: int) -> list[tuple[str, tuple[float | None, ...], list[bool]]]:
         """Of one run the id of every sample, its scores, and which of its answers are chosen;
@@ -170,18 +237,17 @@ class Pairs:
         """
         own, other = self.place[number].tolist(), self.place[1 - number].tolist()
         texts = [
-            self.runs[k].rows([place for place in self.place[k].tolist() if place != _ABSENT])
+            self.runs[k].rows([place for place in self.place[k].tolist() if place != ABSENT])
             for k in (number, 1 - number)
         ]
         samples = []
         for mine, others, lost in zip(own, other, self.lost[number].tolist(), strict=True):
-            row = texts[1][others] if mine == _ABSENT else texts[0][mine]
+            row = texts[1][others] if mine == ABSENT else texts[0][mine]
             right = [label == "chosen" for label in row.labels]
             scores = row.scores
-            if lost != _NOBODY and not math.isnan(self.filled[number]):
-                scores = tuple(
-                    HUGE if chosen == bool(self.filled[number]) else -HUGE for chosen in right
-                )
+            if lost != _NOBODY and self.best is not None:
+                won = bool(self.best) == bool(number)
+                scores = tuple(HUGE if chosen == won else -HUGE for chosen in right)
             samples.append((row.id, scores, right))
         return samples
 
@@ -207,78 +273,6 @@ def mean_of(credits: Floats) -> float:
     """The mean of the credits that are known; NaN without one."""
     known = credits[~np.isnan(credits)]
     return math.fsum(known) / len(known) if len(known) else math.nan
-
-
-class Matched:
-    """Two runs, which samples both have, and which only one of them."""
-
-    def __init__(self, first: RunSamples, second: RunSamples) -> None:
-        self.runs = first, second
-        _, *both = np.intersect1d(first.keys, second.keys, True, return_indices=True)
-        order = np.argsort(both[0])
-        self._places = [places[order].astype(np.int32) for places in both]
-        self.only = [np.ones(len(run.keys), dtype=bool) for run in self.runs]
-        for only, places in zip(self.only, self._places, strict=True):
-            only[places] = False
-
-    def pairs(self) -> Pairs:
-        """What both have, in the order of the first run."""
-        return self._pairs_at(*self._places)
-
-    def _pairs_at(self, first: Array, second: Array) -> Pairs:
-        """The samples at these places of the runs; -1 where a run, which has others, has none."""
-        absent = {"place": _ABSENT, "credit": math.nan, "lost": self.runs[0].causes[NEVER_BEGUN]}
-
-        def column(run: RunSamples, places: Array, name: str) -> Array:
-            known: Array = getattr(run, name)[places]
-            known[places == _ABSENT] = absent[name]
-            return known
-
-        sides = list(zip(self.runs, (first, second), strict=True))
-        place, credit, lost = (np.array([column(*side, name) for side in sides]) for name in absent)
-        run, places = sides[bool((first == _ABSENT).any())]
-        return Pairs(self.runs, place, credit, lost, run.subset[places], run.cluster[places])
-
-    def credited_once(self) -> int:
-        """Samples that both runs scored, of which only one has a credit."""
-        (first, second), (i, j) = self.runs, self._places
-        differ = np.isnan(first.credit[i]) != np.isnan(second.credit[j])
-        return int(np.sum(differ & (first.scored[i] != 0) & (second.scored[j] != 0)))
-
-    def never_begun(self, number: int) -> int:
-        """Samples of the other run that this one (0 or 1) did not get to; one that is finished was
-        of other samples.
-        """
-        return 0 if self.runs[number].run.finished else int(self.only[1 - number].sum())
-
-    def with_never_begun(self, pairs: Pairs) -> Pairs:
-        """The pairs, and the samples that an unfinished run never began, as missing in that run."""
-        parts = [pairs]
-        for number in (1, 0):
-            if self.never_begun(number):
-                others = np.flatnonzero(self.only[1 - number])
-                absent = np.full(len(others), _ABSENT)
-                parts.append(self._pairs_at(*((others, absent) if number else (absent, others))))
-        if len(parts) == 1:
-            return pairs
-        columns = {name: [getattr(part, name) for part in parts] for name in _COLUMNS}
-        joined: dict[str, Any] = {
-            name: np.concatenate(own, axis=-1) for name, own in columns.items()
-        }
-        return replace(pairs, **joined)
-
-    def missing(self) -> dict[str, dict[str, int]]:
-        """What has no score in each run, by who caused it."""
-        by_run: dict[str, dict[str, int]] = {}
-        for number, name in enumerate(("first", "second")):
-            own = self.runs[number]
-            counts = np.bincount(own.lost[self._places[number]] + 1, minlength=len(own.causes) + 1)[
-                1:
-            ].tolist()
-            causes = Counter({cause: counts[code] for cause, code in own.causes.items()})
-            causes[NEVER_BEGUN] += self.never_begun(number)
-            by_run[name] = added([+causes])
-        return by_run
 
 
 def suspicion_of(pairs: Pairs) -> Mapping[str, Any]:
