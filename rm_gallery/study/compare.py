@@ -4,10 +4,10 @@ on which samples.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from rm_gallery.core.stats import np
@@ -20,7 +20,7 @@ from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import UNNAMED, Record, by_cause, plain
 from rm_gallery.gallery.benchmarks.rewardbench2 import TIES_RULE, ties_difference
 from rm_gallery.study.paired_runs import ABSENT, Codes, Pairs, RunSamples, suspicion_of
-from rm_gallery.study.runs import OpenRun, SampleRow, open_run
+from rm_gallery.study.runs import OpenRun, open_run
 
 EXAMPLES = 5
 LONGEST = 400
@@ -185,13 +185,11 @@ def _compare(first: RunSamples, second: RunSamples, examples: int) -> RunCompari
         pairs, wanted = pairs.by_cluster(), wanted.by_cluster()
         notes.append("samples of one prompt share a credit and are compared prompt by prompt")
     scored, lacking = pairs.counted, any(missing.values())
-    whole, parts, subset_notes = _differences(scored)
-    at_worst, at_best = (whole, parts), (whole, parts)
+    figures, subset_notes = _figures(scored)
+    low, high = figures, figures
     if lacking:
-        at_worst, at_best = (
-            _differences(replace(wanted, best=best).counted)[:2] for best in (0.0, 1.0)
-        )
-    low, high = ({part.name: part for part in end[1]} for end in (at_worst, at_best))
+        low, high = (_figures(replace(wanted, best=best).counted)[0] for best in (0.0, 1.0))
+    whole, *parts = (_difference(name, figures[name], low, high) for name in figures)
     only_first, only_second, mcnemar_p = _mcnemar(scored)
     notes += [
         *subset_notes,
@@ -215,10 +213,8 @@ def _compare(first: RunSamples, second: RunSamples, examples: int) -> RunCompari
             first.run.report.get("benchmark") or first.run.manifest.get("benchmark") or ""
         ),
         rule=str(first.run.report.get("rule") or ""),
-        whole=_with_limits(whole, at_worst[0], at_best[0]),
-        by_subset=tuple(_with_limits(p, low[p.name], high[p.name]) for p in parts)
-        if len(parts) > 1
-        else (),
+        whole=whole,
+        by_subset=tuple(parts) if len(parts) > 1 else (),
         only_first=only_first,
         only_second=only_second,
         mcnemar_p=mcnemar_p,
@@ -269,68 +265,61 @@ def _check_answers(runs: tuple[OpenRun, OpenRun], only: Sequence[int]) -> None:
         )
 
 
-def _with_limits(part: Difference, worst: Difference, best: Difference) -> Difference:
+_Figure = tuple[Estimate | None, tuple[float | None, float | None], int]
+"""Second minus first, what both scored, and on how many samples."""
+_Figures = dict[str | None, _Figure]
+"""By subset; the headline is that of None."""
+
+
+def _difference(name: str | None, figure: _Figure, worst: _Figures, best: _Figures) -> Difference:
     """A difference with what it would be at worst and at best for the second run."""
-    low, high = worst.paired.difference, best.paired.difference
-    bounds = None if low is None or high is None else Interval(low, high)
-    return replace(part, bounds=bounds, at_worst=worst.paired.interval)
+    (gap, sides, n), (low, *_), (high, *_) = figure, worst[name], best[name]
+    paired = PairedDifference(None, None, None, None, 0, 0, 0) if gap is None else described(gap)
+    return Difference(
+        "all" if name is None else name or UNNAMED,
+        *sides,
+        paired._replace(n=n),
+        bounds=None if low is None or high is None else Interval(low.estimate, high.estimate),
+        at_worst=None if low is None else low.interval(),
+    )
 
 
-_NOTHING = PairedDifference(None, None, None, None, 0, 0, 0)
-Sides = tuple[float | None, float | None]
-
-
-def _differences(pairs: Pairs) -> tuple[Difference, list[Difference], list[str]]:
+def _figures(pairs: Pairs) -> tuple[_Figures, list[str]]:
     """The headline, the subsets and notes on them, of pairs that both runs have a credit of.
 
     The headline is the difference of the rule's own figure, where it is a mean of credits; else that
     of the mean credit, with a note.
     """
-    first, n = pairs.runs[0], len(pairs)
-    if not n:
-        return Difference("all", None, None, _NOTHING), [], ["no sample is scored in both runs"]
-    here = set(np.unique(pairs.subset).tolist())
+    if not len(pairs):
+        return {None: (None, (None, None), 0)}, ["no sample is scored in both runs"]
+    first, here = pairs.runs[0], set(np.unique(pairs.subset).tolist())
     subsets = {name: code for name, code in sorted(first.subsets.items()) if code in here}
     reported = first.run.report.get("by_subset")
     rules = reported if isinstance(reported, Mapping) else {}
-    known: dict[str, tuple[Estimate, Sides, int]] = {}
-    composites: list[str] = []
+    parts, composites = _Figures(), _Figures()
     for name, code in subsets.items():
-        own = pairs if len(subsets) == 1 else pairs[pairs.subset == code]
-        changes = own.changes()
-        gap, sides = changes.difference, changes.means
+        own = pairs[pairs.subset == code]
         if rules.get(name or UNNAMED, {}).get("rule") == TIES_RULE:  # it is no mean of credits
-            composites.append(name)
-            of_ties = ties_difference(own.side(1), own.side(0))
-            gap, sides = (of_ties[0], of_ties[:0:-1]) if of_ties else (None, sides)
-        if gap is not None:
-            known[name] = gap, sides, len(own)
-    linear = {code: 1.0 for name, code in subsets.items() if name not in composites}
+            if of_ties := ties_difference(own.side(1), own.side(0)):
+                gap, second, before = of_ties
+                parts[name] = composites[name] = gap, (before, second), len(own)
+            continue
+        changes = own.changes()
+        parts[name] = changes.difference, changes.means, len(own)
+    linear = {code: 1.0 for name, code in subsets.items() if name in parts.keys() - composites}
     is_mean, weights = _subset_weights(first, linear, len(linear) == len(subsets))
+    kept = pairs if weights is None else pairs[np.isin(pairs.subset, list(weights))]
+    changes = kept.changes(weights)
+    whole, sides = changes.difference, changes.means
+    if composites:
+        each = [(whole, len(linear)), *((gap, 1) for gap, *_ in composites.values())]
+        whole = pooled([(gap, float(weight)) for gap, weight in each if gap is not None])
+        old, new = zip(*(own for _, own, _ in parts.values()), strict=True)
+        sides = fmean(old), fmean(new)
     note = (
         "the rule's figure is no mean of credits; the headline here is the mean credit per sample"
     )
-    kept = pairs if weights is None else pairs[np.isin(pairs.subset, list(weights))]
-    changes = kept.changes(weights)
-    whole, means = changes.difference, changes.means
-    if composites:
-        each = [(gap, 1.0) for name, (gap, *_) in known.items() if name in composites]
-        whole = pooled(([(whole, float(len(linear)))] if whole else []) + each)
-        means = _mean_of([sides for _, sides, _ in known.values()])
-    assert whole is not None
-    parts = [_difference(name or UNNAMED, *each) for name, each in known.items()]
-    return _difference("all", whole, means, n), parts, [] if is_mean else [note]
-
-
-def _mean_of(parts: Sequence[Sides]) -> Sides:
-    first, second = (
-        math.fsum(side or 0.0 for side in own) / len(parts) for own in zip(*parts, strict=True)
-    )
-    return first, second
-
-
-def _difference(name: str, gap: Estimate, sides: Sides, n: int) -> Difference:
-    return Difference(name, *sides, described(gap)._replace(n=n))
+    return {None: (whole, sides, len(pairs)), **parts}, [] if is_mean else [note]
 
 
 def _subset_weights(
@@ -380,29 +369,31 @@ def _examples(scored: Pairs, wanted: int) -> Iterable[dict[str, Any]]:
         largest = largest[changes[largest] > 0.0][: max(wanted, TIES)]
         # a folder holds its rows in the order in which they were finished
         rows = scored.runs[0].rows(scored.place[0, largest].tolist())
-        ids = {at: rows[own].id for at, own in zip(largest, scored.place[0, largest], strict=True)}
-        chosen += sorted(largest.tolist(), key=lambda at: (-changes[at], len(ids[at]), ids[at]))[
-            :wanted
-        ]
-    places, credits = scored.place[:, chosen].tolist(), scored.credit[:, chosen].tolist()
-    texts = [run.rows(own) for run, own in zip(scored.runs, places, strict=True)]
-    for a, b, first, second in zip(*places, *credits, strict=True):
-        row = texts[0][a]
+        names = [rows[place].id for place in scored.place[0, largest].tolist()]
+        order = sorted(zip(-changes[largest], map(len, names), names, largest, strict=True))
+        chosen += [at for *_, at in order[:wanted]]
+    own = scored[chosen]
+    texts = [run.rows(places.tolist()) for run, places in zip(own.runs, own.place, strict=True)]
+    for places, credits in zip(own.place.T.tolist(), own.credit.T.tolist(), strict=True):
+        sides = [text[place] for text, place in zip(texts, places, strict=True)]
+        told = {
+            name: {
+                "credit": credit,
+                "scores": list(row.scores),
+                "reasons": [ended(text or "", LONGEST) for text in row.reasons],
+            }
+            for name, credit, row in zip(("first", "second"), credits, sides, strict=True)
+        }
+        row = sides[0]
         yield {
             "id": row.id,
             "subset": row.subset,
-            "better": "second" if second > first else "first",
+            "better": "second" if credits[1] > credits[0] else "first",
             "prompt": ended(row.prompt, LONGEST),
             "answers": [ended(text, LONGEST) for text in row.answers],
             "labels": list(row.labels),
-            "first": _side_record(first, row),
-            "second": _side_record(second, texts[1][b]),
+            **told,
         }
-
-
-def _side_record(credit: float, row: SampleRow) -> dict[str, Any]:
-    reasons = [ended(text or "", LONGEST) for text in row.reasons]
-    return {"credit": credit, "scores": list(row.scores), "reasons": reasons}
 
 
 def _adjusted(comparisons: Sequence[RunComparison]) -> list[RunComparison]:

@@ -18,9 +18,19 @@ from rm_gallery.core.stats.planning import correlation_within
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.study.runs import SAMPLES, open_run
-from rm_gallery.study.sheet import Sheet, filled_ids, id_text, labels_of, open_sheet, value_of
+from rm_gallery.study.sheet import (
+    Sheet,
+    cell_of,
+    filled_ids,
+    id_text,
+    labels_of,
+    open_sheet,
+    value_of,
+)
 
-_TEXTS = ("prompt", "question", "input", "answer", "response", "output", "completion")
+_ASKED = ("prompt", "question", "input")
+"""Columns that say what was asked: anchors with the same text belong together."""
+_TEXTS = (*_ASKED, "answer", "response", "output", "completion")
 """Columns that say what an anchor is; where both files have one, it must be the same."""
 VALUE = "a number or a verdict such as pass or fail"
 FEWEST = 10
@@ -72,7 +82,8 @@ def read_anchors(
         score: its column of scores or verdicts (numbers, or words such as pass and fail).
         labels: its column of labels, or a file of them by id.
         label_column: the label file's column, where it has several.
-        cluster: its column that says which anchors belong together.
+        cluster: its column that says which anchors belong together; by default those with the same
+            prompt do.
         optional: whether the columns of labels and clusters may be missing, because another file
             has them.
 
@@ -104,8 +115,11 @@ def read_anchors(
         )
     clusters: Iterable[Any] = nothing
     if cluster is not None and (cluster in sheet.columns or not optional):
-        cells = sheet.column(cluster, "--cluster")
-        clusters = (cell if cell is None else str(cell) for cell in cells)
+        clusters = sheet.column(cluster, "--cluster")
+    elif cluster is None and (asked := [name for name in _ASKED if name in shared]):
+        # candidates of one prompt are one witness: as independent ones they made any judge drift
+        clusters = (cell_of(row, asked[0]) for row in sheet.rows)
+    clusters = (None if cell is None else " ".join(str(cell).split()) for cell in clusters)
     made = map(Anchor, scores, texts, known, nothing, clusters)
     return Anchors(str(path), dict(zip(names, made, strict=True)))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,58 +50,27 @@ class RunSamples:
     def __init__(self, run: OpenRun, subsets: Codes, causes: Codes) -> None:
         self.run, self.subsets, self.causes = run, subsets, causes
         self._read: dict[int, SampleRow] = {}
-        keys, credit, lost, scored = array("q"), array("d"), array("b"), array("b")
-        whole, subset, cluster = array("b"), array("i"), array("q")
-        for row in run.samples():
+        columns: list[array[Any]] = [array(kind) for kind in "qidbbiq"]
+        keys, _, credit, lost, scored, *_ = columns
+        parts: dict[int, int] = {}
+        for number, row in enumerate(run.samples()):
             name = str((row.metadata or {}).get("whole_key") or "")
-            keys.append(hash(name or row.key))
-            whole.append(bool(name))
-            credit.append(math.nan if row.credit is None else row.credit)
-            lost.append(
-                _NOBODY if row.credit is not None or row.cause is None else causes[row.cause]
-            )
-            scored.append(row.status == "scored")
-            subset.append(subsets[row.subset])
-            cluster.append(hash(row.cluster) | 1 if row.cluster else hash(row.id) & ~1)
-        ordered = np.sort(np.asarray(keys))
-        repeated = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
-        del ordered
-        stay = self._merged(repeated, keys, whole, credit, lost, scored) if repeated else None
-        columns = (np.asarray(one) for one in (keys, credit, lost, scored, subset, cluster))
-        cut = columns if stay is None else (one[stay] for one in columns)
-        self.keys, self.credit, self.lost, self.scored, self.subset, self.cluster = cut
-        self.place: Integers = np.arange(len(keys), dtype=np.int32) if stay is None else stay
-
-    @staticmethod
-    def _merged(
-        repeated: Collection[int],
-        keys: array[int],
-        whole: array[int],
-        credit: array[float],
-        lost: array[int],
-        scored: array[int],
-    ) -> Integers:
-        """Put together what was judged in parts, number what merely has the same key, and say which
-        rows stay.
-        """
-        known: dict[int, int] = {}
-        again: Counter[int] = Counter()
-        stay = array("i")
-        for place, key in enumerate(keys):
-            first = known.setdefault(key, place) if key in repeated else place
-            if first == place or not whole[place]:
-                stay.append(place)
-                if first != place:
-                    again[key] += 1
-                    keys[place] = hash((key, again[key]))
+            key, earned = hash(name or row.key), math.nan if row.credit is None else row.credit
+            missed = _NOBODY if row.credit is not None or row.cause is None else causes[row.cause]
+            if name and (at := parts.setdefault(key, len(keys))) < len(keys):
+                # judged in parts, it earns its credit with the part that comes last
+                credit[at] = earned if math.isnan(credit[at]) else credit[at]
+                lost[at] = lost[at] if missed == _NOBODY else missed
+                lost[at] = lost[at] if math.isnan(credit[at]) else _NOBODY
+                scored[at] &= row.status == "scored"
                 continue
-            # judged in parts, it earns its credit with the part that comes last
-            scored[first] &= scored[place]
-            credit[first] = credit[place] if math.isnan(credit[first]) else credit[first]
-            lost[first] = lost[place] if lost[place] != _NOBODY else lost[first]
-            if not math.isnan(credit[first]):
-                lost[first] = _NOBODY
-        return np.asarray(stay)
+            cell = hash(row.cluster) | 1 if row.cluster else hash(row.id) & ~1
+            told = key, number, earned, missed, row.status == "scored", subsets[row.subset], cell
+            for column, value in zip(columns, told, strict=True):
+                column.append(value)
+        keys, *rest = map(np.asarray, columns)
+        self.place, self.credit, self.lost, self.scored, self.subset, self.cluster = rest
+        self.keys = _told_apart(keys)
 
     def rows(self, places: Collection[int]) -> dict[int, SampleRow]:
         """The rows at some places, read again."""
@@ -118,6 +87,20 @@ class RunSamples:
         return f"{reward} ({self.run.folder.name})" if reward else self.run.folder.name
 
 
+def _told_apart(keys: Integers) -> Integers:
+    """Keys of which those that stand several times are numbered in their order."""
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    again = np.append(False, ordered[1:] == ordered[:-1])
+    if again.any():
+        places = np.arange(len(keys))
+        first = np.maximum.accumulate(np.where(again, 0, places))
+        keys[order] = ordered + (places - first) * _ODD
+    return keys
+
+
+_ODD = 0x5851F42D4C957F2D
+"""Spreads small numbers over 64 bits."""
 _COLUMNS = ("place", "credit", "lost", "scored", "subset", "cluster")
 
 
@@ -155,25 +138,21 @@ class Pairs:
         at[0, : len(first.keys)] = np.arange(len(first.keys))
         at[1, own], at[1, len(first.keys) :] = same, others
 
-        def column(name: str, absent: Sequence[float]) -> Array:
-            sides = zip((first, second), absent, at, strict=True)
-            columns = ((getattr(run, name), other, places) for run, other, places in sides)
+        def column(name: str, *absent: float) -> Array:
+            each = zip((getattr(run, name) for run in runs), absent, at, strict=True)
             # the place -1 holds what an absent sample has
             return np.stack(
-                [np.append(own, own.dtype.type(other))[where] for own, other, where in columns]
+                [np.append(own, own.dtype.type(no))[places] for own, no, places in each]
             )
 
-        never = first.causes[NEVER_BEGUN]
-        absent = {
-            "place": (ABSENT, ABSENT),
-            "credit": (math.nan, math.nan),
-            "lost": [_NOBODY if run.run.finished else never for run in (first, second)],
-            "scored": (0, 0),
-        }
-        of_either = (
-            np.where(at[0] == ABSENT, *column(name, (0, 0))[::-1]) for name in ("subset", "cluster")
+        runs, never = (first, second), first.causes[NEVER_BEGUN]
+        places = column("place", ABSENT, ABSENT)
+        subset, cluster = (
+            np.where(at[0] == ABSENT, *column(name, 0, 0)[::-1]) for name in ("subset", "cluster")
         )
-        return cls((first, second), *(column(*each) for each in absent.items()), *of_either)
+        lost = column("lost", *(_NOBODY if run.run.finished else never for run in runs))
+        credit, scored = column("credit", math.nan, math.nan), column("scored", 0, 0)
+        return cls(runs, places, credit, lost, scored, subset, cluster)
 
     def __len__(self) -> int:
         return len(self.subset)
@@ -213,11 +192,10 @@ class Pairs:
         """The credits of the second run beside those of the first, with the weights of subsets; a
         sample without a cluster is one of its own.
         """
-        strata, clusters = None if weights is None else self.subset, first_seen(self.cluster)
-        if self.best is None:
-            return OldAndNew(*self.credit, clusters, strata=strata, weights=weights)
-        known = np.where(self._missing, math.nan, self.credit)
-        return OldAndNew(*known, clusters, strata=strata, weights=weights).filled(self.best)
+        known = np.where(self._missing & (self.best is not None), math.nan, self.credit)
+        strata = None if weights is None else self.subset
+        pairs = OldAndNew(*known, first_seen(self.cluster), strata=strata, weights=weights)
+        return pairs if self.best is None else pairs.filled(self.best)
 
     def missing(self, number: int) -> dict[str, int]:
         """What has no score in one run (0 or 1), of those `wanted`, by who caused it."""
@@ -231,71 +209,55 @@ class Pairs:
         known = ~np.isnan(self.credit)
         return int(np.sum((known[0] != known[1]) & (self.scored != 0).all(axis=0)))
 
-    def side(self, number: int) -> list[tuple[str, tuple[float | None, ...], list[bool]]]:
-        """Of one run the id of every sample, its scores, and which of its answers are chosen;
-        scores read from the file.
+    def side(self, number: int) -> Iterator[tuple[str, tuple[float | None, ...], list[bool]]]:
+        """Of one run the id of every sample, its scores, and which of its answers are chosen; scores
+        read from the file.
         """
-        own, other = self.place[number].tolist(), self.place[1 - number].tolist()
         texts = [
-            self.runs[k].rows([place for place in self.place[k].tolist() if place != ABSENT])
-            for k in (number, 1 - number)
+            run.rows(places.tolist()) for run, places in zip(self.runs, self.place, strict=True)
         ]
-        samples = []
-        for mine, others, lost in zip(own, other, self.lost[number].tolist(), strict=True):
-            row = texts[1][others] if mine == ABSENT else texts[0][mine]
-            right = [label == "chosen" for label in row.labels]
-            scores = row.scores
-            if lost != _NOBODY and self.best is not None:
+        for *places, missing in zip(*self.place.tolist(), self._missing[number], strict=True):
+            rows = [texts[k].get(places[k]) for k in (number, 1 - number)]
+            row = rows[0] or rows[1]
+            assert row is not None
+            right, scores = [label == "chosen" for label in row.labels], row.scores
+            if missing and self.best is not None:
                 won = bool(self.best) == bool(number)
                 scores = tuple(HUGE if chosen == won else -HUGE for chosen in right)
-            samples.append((row.id, scores, right))
-        return samples
+            yield row.id, scores, right
 
     def by_cluster(self) -> Pairs:
         """The samples of one cluster and subset as one, with their mean credit."""
         groups = first_seen(
-            np.where(self.cluster & 1, self.cluster, 0)
-            ^ first_seen(self.subset) * 0x5851F42D4C957F2D
+            np.where(self.cluster & 1, self.cluster, 0) ^ first_seen(self.subset) * _ODD
         )
-        order = np.argsort(groups, kind="stable")
-        starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
-        heads = self[order[starts]]
-        for number, inside in enumerate(np.split(order, starts[1:])):
-            heads.credit[:, number] = [mean_of(side) for side in self.credit[:, inside]]
-            heads.lost[:, number] = [
-                next((cause for cause in side if cause != _NOBODY), _NOBODY)
-                for side in self.lost[:, inside].tolist()
-            ]
-        return heads
-
-
-def mean_of(credits: Floats) -> float:
-    """The mean of the credits that are known; NaN without one."""
-    known = credits[~np.isnan(credits)]
-    return math.fsum(known) / len(known) if len(known) else math.nan
+        heads, lost = self[np.unique(groups, return_index=True)[1]], []
+        known = ~np.isnan(self.credit)
+        sums, counts = (
+            np.stack([np.bincount(groups, own) for own in each])
+            for each in (np.where(known, self.credit, 0.0), known)
+        )
+        for own in self.lost:
+            lost.append(np.full(len(heads), _NOBODY, dtype=own.dtype))
+            np.maximum.at(lost[-1], groups, own)
+        credit = np.divide(sums, counts, out=np.full(sums.shape, math.nan), where=counts > 0)
+        return replace(heads, credit=credit, lost=np.stack(lost))
 
 
 def suspicion_of(pairs: Pairs) -> Mapping[str, Any]:
     """Traits that go with missing scores; reads the samples of the first run again."""
     missingness, runs = MissingnessTest(), ("the first run", "the second run")
-    never = [run.causes.get(NEVER_BEGUN) for run in pairs.runs]
-    places, number = pairs.place[0], 0  # pairs stand in the order of the file
-    for place, row in enumerate(pairs.runs[0].run.samples()):
-        if number == len(places):
-            break
-        if place != places[number]:
+    never = pairs.runs[0].causes[NEVER_BEGUN]
+    # a sample that was never begun is not missing because of its traits; places, and no names, for a
+    # million samples
+    lost = np.full((int(pairs.place[0].max()) + 1, 2), never, dtype=np.int8)
+    lost[pairs.place[0]] = pairs.lost.T
+    for row, causes in zip(pairs.runs[0].run.samples(), lost, strict=False):
+        if never in causes:
             continue
-        lost = [
-            name
-            for name, cause in zip(runs, pairs.lost[:, number], strict=True)
-            if cause != _NOBODY
-        ]
+        without = [name for name, cause in zip(runs, causes, strict=True) if cause != _NOBODY]
+        chosen = [label == "chosen" for label in row.labels]
         answers = [len(text) for text in row.answers]
-        traits = labelled_traits(
-            row.subset, len(row.prompt), answers, [label == "chosen" for label in row.labels]
-        )
-        if not any(cause == code for code, cause in zip(never, pairs.lost[:, number], strict=True)):
-            # a sample that was never begun is not missing because of its traits
-            missingness.add(bool(lost), traits, lost, runs)
-        number += 1
+        traits = labelled_traits(row.subset, len(row.prompt), answers, chosen)
+        missingness.add(bool(without), traits, without, runs)
     return missingness.report()
