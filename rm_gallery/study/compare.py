@@ -26,8 +26,8 @@ EXAMPLES = 5
 LONGEST = 400
 _FIGURES = "name first second difference bounds ci95 p_value p_adjusted n n_clusters needed"
 """The figures of a difference, in the order of its JSON."""
-_SAME = ("benchmark", "rule", "data")
-"""What has to be the same in two manifests."""
+_SAME = {"benchmark": "benchmark", "rule": "version of the rule", "data": "content of the data"}
+"""What has to be the same in two manifests, in words."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def check_same(first: OpenRun, second: OpenRun) -> None:
     """Raise ConfigError, naming the difference, unless both runs judged the same data by the same
     rule.
     """
-    for key in _SAME:
+    for key, what in _SAME.items():
         values = [
             run.manifest.get(key, run.report.get("version" if key == "rule" else key))
             for run in (first, second)
@@ -152,7 +152,6 @@ def check_same(first: OpenRun, second: OpenRun) -> None:
         if key == "data" and not all(key in run.manifest for run in (first, second)):
             continue  # where scores came from elsewhere, the samples tell
         if values[0] != values[1]:
-            what = {"rule": "version of the rule", "data": "content of the data"}.get(key, key)
             shown = "" if key == "data" else f" {values[0]!r} and {values[1]!r}"
             raise ConfigError(
                 f"{first.folder.name} and {second.folder.name} cannot be compared: another "
@@ -273,7 +272,7 @@ _Figures = dict[str | None, _Figure]
 
 def _difference(name: str | None, figure: _Figure, worst: _Figures, best: _Figures) -> Difference:
     """A difference with what it would be at worst and at best for the second run."""
-    (gap, sides, n), (low, *_), (high, *_) = figure, worst[name], best[name]
+    (gap, sides, n), low, high = figure, *(end.get(name, (None,))[0] for end in (worst, best))
     paired = PairedDifference(None, None, None, None, 0, 0, 0) if gap is None else described(gap)
     return Difference(
         "all" if name is None else name or UNNAMED,

@@ -151,28 +151,28 @@ def compare_versions(
             f"{old.name} and {new.name} have no anchor in common; compare runs on the same anchors"
         )
     every = list({**old.by_name, **new.by_name})
-    given = [one.score for run in runs for one in run.by_name.values() if one.score is not None]
+    columns = [[run.anchor(name).score for name in every] for run in runs]
     if bounds is None:
+        given = [score for column in columns for score in column if score is not None]
         within = all(0.0 <= score <= 1.0 for score in given)
         bounds = (0.0, 1.0) if within else (-math.inf, math.inf)
-    columns = [[run.anchor(name).score for name in every] for run in runs]
     both = [(old.anchor(name), new.anchor(name)) for name in every]
     labels = _where_known(
         now.label if before.label is None else before.label for before, now in both
     )
-    clusters = [before.cluster or now.cluster for before, now in both]
     first, second = (_where_known(one.credit for one in side) for side in zip(*both, strict=True))
-    k = 2 + len(old_again)
+    again = 2 + len(old_again)
     return drift(
         columns[0],
         columns[1],
         labels=labels,
         credits=(first, second) if first and second and not labels else None,
-        old_again=columns[2:k],
-        new_again=columns[k:],
-        clusters=[own or name for own, name in zip(clusters, every, strict=True)]
-        if any(clusters)
-        else None,
+        old_again=columns[2:again],
+        new_again=columns[again:],
+        clusters=[
+            before.cluster or now.cluster or name
+            for (before, now), name in zip(both, every, strict=True)
+        ],
         bounds=bounds,
         tolerance=tolerance,
         confidence=confidence,
@@ -287,9 +287,7 @@ def _same_texts(first: Anchors, other: Anchors) -> None:
         if any(again.texts.get(column, text) != text for column, text in anchor.texts.items())
     ]
     relabelled = [
-        name
-        for name, anchor, again in both
-        if None not in (anchor.label, again.label) and anchor.label != again.label
+        name for name, anchor, again in both if len({anchor.label, again.label} - {None}) > 1
     ]
     for names, other_what, hint in (
         (moved, "other texts", "that is another question, not another judge"),

@@ -68,9 +68,9 @@ class RunSamples:
             told = key, number, earned, missed, row.status == "scored", subsets[row.subset], cell
             for column, value in zip(columns, told, strict=True):
                 column.append(value)
-        keys, *rest = map(np.asarray, columns)
+        names, *rest = map(np.asarray, columns)
         self.place, self.credit, self.lost, self.scored, self.subset, self.cluster = rest
-        self.keys = _told_apart(keys)
+        self.keys = _told_apart(names)
 
     def rows(self, places: Collection[int]) -> dict[int, SampleRow]:
         """The rows at some places, read again."""
@@ -148,7 +148,8 @@ class Pairs:
         runs, never = (first, second), first.causes[NEVER_BEGUN]
         places = column("place", ABSENT, ABSENT)
         subset, cluster = (
-            np.where(at[0] == ABSENT, *column(name, 0, 0)[::-1]) for name in ("subset", "cluster")
+            np.where(at[0] == ABSENT, second, first)
+            for first, second in (column(name, 0, 0) for name in ("subset", "cluster"))
         )
         lost = column("lost", *(_NOBODY if run.run.finished else never for run in runs))
         credit, scored = column("credit", math.nan, math.nan), column("scored", 0, 0)
@@ -194,7 +195,8 @@ class Pairs:
         """
         known = np.where(self._missing & (self.best is not None), math.nan, self.credit)
         strata = None if weights is None else self.subset
-        pairs = OldAndNew(*known, first_seen(self.cluster), strata=strata, weights=weights)
+        clusters = first_seen(self.cluster)
+        pairs = OldAndNew(known[0], known[1], clusters, strata=strata, weights=weights)
         return pairs if self.best is None else pairs.filled(self.best)
 
     def missing(self, number: int) -> dict[str, int]:

@@ -74,29 +74,22 @@ def position_bias(
         raise ConfigError(
             f"both orders need one entry per pair; found {len(first)} and {len(second)}"
         )
-    both = ~np.isnan(first) & ~np.isnan(second)
-    if clusters is not None and len(clusters) != len(both):
+    if clusters is not None and len(clusters) != len(first):
         raise ConfigError(
-            f"clusters needs one entry per pair; found {len(clusters)} for {len(both)}"
+            f"clusters needs one entry per pair; found {len(clusters)} for {len(first)}"
         )
-    n = int(both.sum())
-    if n == 0:
-        return PositionBias(None, None, None, 0, 0, 0, len(both))
-    if farthest_outside(np.concatenate([first[both], second[both]]), 0.0, 1.0) is not None:
+    pairs = OldAndNew(second, first, clusters)
+    gain = (first - second)[pairs.both]
+    up, down, left_out = int((gain > 0.0).sum()), int((gain < 0.0).sum()), len(first) - len(gain)
+    if not len(gain):
+        return PositionBias(None, None, None, 0, 0, 0, left_out)
+    wins = np.concatenate([first[pairs.both], second[pairs.both]])
+    if farthest_outside(wins, 0.0, 1.0) is not None:
         raise ConfigError("wins lie within 0..1: 1 where A won, 0.5 for a tie, 0 where B won")
-    gain = (first - second)[both]
-    mean_gain = clustered_mean(gain, names_where(clusters, both), bounds=(-1.0, 1.0))
-    assert mean_gain is not None
-    up, down = int((gain > 0.0).sum()), int((gain < 0.0).sum())
-    return PositionBias(
-        mean_gain.estimate,
-        mean_gain.interval(confidence),
-        sign_test(up, down),
-        up,
-        down,
-        n,
-        len(both) - n,
-    )
+    mean, p_value = pairs.difference, sign_test(up, down)
+    assert mean is not None
+    ci95 = mean.interval(confidence)
+    return PositionBias(mean.estimate, ci95, p_value, up, down, len(gain), left_out)
 
 
 @dataclass(frozen=True)
