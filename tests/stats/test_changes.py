@@ -49,7 +49,7 @@ def test_nearness_is_one_less_the_distance_in_widths_of_the_scale() -> None:
     labels = np.array([1.0, 1.0, 1.0, 1.0, GAP, 0.0])
     near = OldAndNew(OLD, NEW, CLUSTERS).nearness(labels)
     assert near.both.tolist() == [True, True, False, False, False, True]
-    assert near.means == (pytest.approx(2 / 3), pytest.approx(2 / 3))
+    assert near.means == pytest.approx((2 / 3, 2 / 3))
     wide = OldAndNew(10.0 * OLD, 10.0 * NEW, CLUSTERS, (-math.inf, math.inf))
     assert wide.nearness(10.0 * labels).means == near.means
     assert wide.nearness(np.full(6, GAP)).difference is None
