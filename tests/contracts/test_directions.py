@@ -308,8 +308,7 @@ def of_rejudge(side: Side) -> Any:
     assert found.n_both == len(TEXTS)
     sign = -1.0 if side.down else 1.0
     gap = found.difference
-    assert found.spearman is not None
-    return round(found.spearman, 12), found.changed, sign * (gap.estimate or 0.0), gap.p_value
+    return found.spearman, found.changed, sign * (gap.estimate or 0.0), gap.p_value
 
 
 # -- a reward's own doors and wrappers -------------------------------------------------------------
