@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from rm_gallery.core.stats.uncertainty import NO_INTERVAL
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import to_line, written_whole
 from rm_gallery.core.utils.identity import is_unicode
@@ -116,8 +117,10 @@ def print_rejudged(report: RejudgeReport) -> None:
     judge = f" · judge {report.judge}" if report.judge else ""
     compared = [f"{report.changed} changed"]
     compared += [] if gap.p_value is None else [f"p {_p(gap.p_value)}"]
-    for name, value in (("Spearman", report.spearman), ("Kendall", report.kendall)):
-        compared += [] if value is None else [f"{name} {value:.3f}"]
+    for name in ("Spearman", "Kendall"):
+        value = getattr(report, name.lower())
+        ends = range_text(getattr(report, f"{name.lower()}_ci95"), NO_INTERVAL)
+        compared += [] if value is None else [f"{name} {value:.3f} ({ends})"]
     lines = [
         f"data: {report.data} · {report.n} rollouts{judge}",
         f"{n} rollouts have both, {report.n_recorded} a recorded reward, {report.n_scored} a new "
@@ -252,6 +255,8 @@ def _comparison_lines(comparison: RunComparison) -> list[str]:
         lines.append(f"no difference is shown: chance explains it{more}")
     elif paired.interval is not None:
         lines.append("what is missing may explain the difference, so neither is shown to be better")
+    elif paired.difference is not None:
+        lines.append(f"nothing is known about other prompts: {NO_INTERVAL}")
     if comparison.mcnemar_p is not None:
         lines.append(
             f"right in the first only: {comparison.only_first}, in the second only: "

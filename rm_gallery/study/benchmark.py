@@ -41,7 +41,6 @@ from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     Judgement,
     Pair,
-    judged,
     status_of,
 )
 from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer
@@ -110,7 +109,7 @@ def evaluate(
         kept_in(chosen.run_dir) as keeping,
     ):
         judged_samples = chain(
-            ((judged(task.reward, sample), True) for sample in scored),
+            ((task.benchmark.judged(task.reward, sample), True) for sample in scored),
             ((one, False) for one in task.left_out),
         )
         try:

@@ -4,13 +4,14 @@ on which samples.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from rm_gallery.core.stats import Floats, np
+from rm_gallery.core.stats import np
+from rm_gallery.core.stats.changes import SAME
 from rm_gallery.core.stats.intervals import Interval, shown_side
 from rm_gallery.core.stats.significance import PairedDifference, described, holm, sign_test
 from rm_gallery.core.stats.uncertainty import Estimate, clustered_mean, pooled
@@ -23,15 +24,15 @@ from rm_gallery.gallery.benchmarks.figures import (
 )
 from rm_gallery.gallery.benchmarks.lead import by_cause
 from rm_gallery.gallery.benchmarks.rewardbench2 import TIES_RULE, ties_difference
-from rm_gallery.study.paired_runs import Codes, Matched, Pairs, RunSamples, mean_of, suspicion_of
-from rm_gallery.study.runs import OpenRun, SampleRow, open_run
+from rm_gallery.study.paired_runs import ABSENT, Codes, Pairs, RunSamples, suspicion_of
+from rm_gallery.study.runs import OpenRun, open_run
 
 EXAMPLES = 5
 LONGEST = 400
 _FIGURES = "name first second difference bounds ci95 p_value p_adjusted n n_clusters needed"
 """The figures of a difference, in the order of its JSON."""
-_SAME = ("benchmark", "rule", "data")
-"""What has to be the same in two manifests."""
+_SAME = {"benchmark": "benchmark", "rule": "version of the rule", "data": "content of the data"}
+"""What has to be the same in two manifests, in words."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ def check_same(first: OpenRun, second: OpenRun) -> None:
     """Raise ConfigError, naming the difference, unless both runs judged the same data by the same
     rule.
     """
-    for key in _SAME:
+    for key, what in _SAME.items():
         values = [
             run.manifest.get(key, run.report.get("version" if key == "rule" else key))
             for run in (first, second)
@@ -156,7 +157,6 @@ def check_same(first: OpenRun, second: OpenRun) -> None:
         if key == "data" and not all(key in run.manifest for run in (first, second)):
             continue  # where scores came from elsewhere, the samples tell
         if values[0] != values[1]:
-            what = {"rule": "version of the rule", "data": "content of the data"}.get(key, key)
             shown = "" if key == "data" else f" {values[0]!r} and {values[1]!r}"
             raise ConfigError(
                 f"{first.folder.name} and {second.folder.name} cannot be compared: another "
@@ -174,32 +174,28 @@ def check_same(first: OpenRun, second: OpenRun) -> None:
 def _compare(first: RunSamples, second: RunSamples, examples: int) -> RunComparison:
     for samples in (first, second):
         _check_credits(samples)
-    runs, matched = (first.run, second.run), Matched(first, second)
-    _check_answers(runs, matched)
-    pairs = matched.pairs()
+    runs, every = (first.run, second.run), Pairs.of(first, second)
+    only = [int((side == ABSENT).sum()) for side in every.place[::-1]]
+    _check_answers(runs, only)
+    pairs, wanted = every.shared, every.wanted
+    del every  # of a million samples tens of megabytes
     if not len(pairs):
         names = " and ".join(run.folder.name for run in runs)
         raise ConfigError(f"{names} have no sample in common; compare runs on the same data.")
     notes: list[str] = []
-    if matched.credited_once() > 0.05 * len(pairs):
+    missing = {name: wanted.missing(k) for k, name in enumerate(("first", "second"))}
+    if pairs.credited_once > 0.05 * len(pairs):
         # the credit of a pair of rows lies with the row that came last, which is another in another
         # run
-        pairs = pairs.by_cluster()
+        pairs, wanted = pairs.by_cluster(), wanted.by_cluster()
         notes.append("samples of one prompt share a credit and are compared prompt by prompt")
-    scored = pairs.scored
-    whole, parts, subset_notes = _differences(scored)
-    missing, shown, n_both = matched.missing(), tuple(_examples(scored, examples)), len(scored)
+    scored, lacking = pairs.counted, any(missing.values())
+    figures, subset_notes = _figures(scored)
+    low, high = figures, figures
+    if lacking:
+        low, high = (_figures(replace(wanted, best=best).counted)[0] for best in (0.0, 1.0))
+    whole, *parts = (_difference(name, figures[name], low, high) for name in figures)
     only_first, only_second, mcnemar_p = _mcnemar(scored)
-    suspicion, n_pairs = suspicion_of(pairs) if any(missing.values()) else {}, len(pairs)
-    del scored  # of a million samples tens of megabytes
-    at_worst, at_best = (whole, parts), (whole, parts)
-    if any(missing.values()):
-        with_never_begun = matched.with_never_begun(pairs)
-        del pairs
-        at_worst, at_best = (
-            _differences(with_never_begun.fill(1.0 - best, best).scored)[:2] for best in (0.0, 1.0)
-        )
-    low, high = ({part.name: part for part in end[1]} for end in (at_worst, at_best))
     notes += [
         *subset_notes,
         *(
@@ -222,20 +218,18 @@ def _compare(first: RunSamples, second: RunSamples, examples: int) -> RunCompari
             first.run.report.get("benchmark") or first.run.manifest.get("benchmark") or ""
         ),
         rule=str(first.run.report.get("rule") or ""),
-        whole=_with_limits(whole, at_worst[0], at_best[0]),
-        by_subset=tuple(_with_limits(p, low[p.name], high[p.name]) for p in parts)
-        if len(parts) > 1
-        else (),
+        whole=whole,
+        by_subset=tuple(parts) if len(parts) > 1 else (),
         only_first=only_first,
         only_second=only_second,
         mcnemar_p=mcnemar_p,
-        n_both=n_both,
-        n_first_only=int(matched.only[0].sum()),
-        n_second_only=int(matched.only[1].sum()),
-        n_unscored=n_pairs - n_both,
+        n_both=len(scored),
+        n_first_only=only[0],
+        n_second_only=only[1],
+        n_unscored=len(pairs) - len(scored),
         missing=missing,
-        suspicion=suspicion,
-        examples=shown,
+        suspicion=suspicion_of(pairs) if lacking else {},
+        examples=tuple(_examples(scored, examples)),
         notes=tuple(notes),
     )
 
@@ -260,137 +254,105 @@ def _check_credits(samples: RunSamples) -> None:
         )
 
 
-def _check_answers(runs: tuple[OpenRun, OpenRun], matched: Matched) -> None:
+def _check_answers(runs: tuple[OpenRun, OpenRun], only: Sequence[int]) -> None:
     """ConfigError for two tables of which each has rows that are not in the other: only rows with
     equal answers would be compared.
     """
     tables = [(run.manifest.get("sheet"), run.manifest.get("columns")) for run in runs]
     if tables[0] == tables[1] or None in (tables[0][0], tables[1][0]):
         return
-    counts = [int(side.sum()) for side in matched.only]
-    if all(counts):
+    if all(only):
         raise ConfigError(
             f"{runs[0].folder.name} and {runs[1].folder.name} scored other texts, or read another "
-            f"part of a table: {counts[0]:,} and {counts[1]:,} rows are in one of them "
+            f"part of a table: {only[0]:,} and {only[1]:,} rows are in one of them "
             "only. To compare two sets of answers put them into two columns of one table and use "
             "rm-gallery winrate --a … --b …, or score both in one run (--answer a --answer b)."
         )
 
 
-def _with_limits(part: Difference, worst: Difference, best: Difference) -> Difference:
+_NOTHING = PairedDifference(None, None, None, None, 0, 0, 0)
+_Figure = tuple[PairedDifference, tuple[float | None, float | None]]
+"""Second minus first, and what both scored. No pulls: those of a million samples take 24 MB."""
+_Figures = dict[str | None, _Figure]
+"""By subset; the headline is that of None."""
+
+
+def _difference(name: str | None, figure: _Figure, worst: _Figures, best: _Figures) -> Difference:
     """A difference with what it would be at worst and at best for the second run."""
-    low, high = worst.paired.difference, best.paired.difference
-    bounds = None if low is None or high is None else Interval(low, high)
-    return replace(part, bounds=bounds, at_worst=worst.paired.interval)
+    low, high = (end.get(name, (_NOTHING,))[0] for end in (worst, best))
+    ends = low.difference, high.difference
+    return Difference(
+        "all" if name is None else name or UNNAMED,
+        *figure[1],
+        figure[0],
+        bounds=None if ends[0] is None or ends[1] is None else Interval(ends[0], ends[1]),
+        at_worst=low.interval,
+    )
 
 
-def _differences(scored: Pairs) -> tuple[Difference, list[Difference], list[str]]:
-    """The headline, the subsets and notes on them, of pairs that both runs have a credit of."""
-    first = scored.runs[0]
-    names = {code: name for name, code in first.subsets.items()}
-    subsets = {names[code]: code for code in np.flatnonzero(np.bincount(scored.subset)).tolist()}
+def _figures(pairs: Pairs) -> tuple[_Figures, list[str]]:
+    """The headline, the subsets and notes on them, of pairs that both runs have a credit of.
+
+    The headline is the difference of the rule's own figure, where it is a mean of credits; else that
+    of the mean credit, with a note.
+    """
+    if not len(pairs):
+        return {None: (_NOTHING, (None, None))}, ["no sample is scored in both runs"]
+    first, here = pairs.runs[0], set(np.unique(pairs.subset).tolist())
+    subsets = {name: code for name, code in sorted(first.subsets.items()) if code in here}
     reported = first.run.report.get("by_subset")
     rules = reported if isinstance(reported, Mapping) else {}
-    ties = {name for name in subsets if rules.get(name or UNNAMED, {}).get("rule") == TIES_RULE}
-    parts, means = [], dict[str, Estimate]()
-    for name in sorted(subsets):
-        own = scored if len(subsets) == 1 else scored[scored.subset == subsets[name]]
-        sides = _means(own.credit)
-        difference = None if name in ties else _mean_difference(own)
-        if name in ties and (of_ties := ties_difference(own.side(1), own.side(0))):
-            difference, *sides = of_ties  # they are no mean of credits
-            sides.reverse()
-        if difference is not None:
-            means[name] = difference
-            parts.append(_difference(name or UNNAMED, sides, difference, len(own)))
-    whole, notes = _headline(scored, subsets, means, parts, ties)
-    return whole, parts, notes
-
-
-def _mean_difference(
-    pairs: Pairs, weights: Mapping[str, float] | None = None, by_subset: bool = False
-) -> Estimate | None:
-    """Second minus first; where subsets have weights, or are named to weigh alike, the mean of
-    their means.
-    """
-    codes = (
-        None
-        if weights is None
-        else {pairs.runs[0].subsets[name]: weight for name, weight in weights.items()}
-    )
-    strata = pairs.subset if by_subset or weights is not None else None
-    changes = pairs.credit[1] - pairs.credit[0]
-    return clustered_mean(changes, pairs.clusters, strata=strata, weights=codes, bounds=(-1.0, 1.0))
-
-
-def _difference(name: str, sides: Sequence[float | None], mean: Estimate, n: int) -> Difference:
-    return Difference(name, sides[0], sides[1], described(mean)._replace(n=n))
-
-
-def _means(credit: Floats) -> list[float | None]:
-    """The mean credit in each run; None without one."""
-    return [None if math.isnan(mean := mean_of(side)) else mean for side in credit]
-
-
-def _headline(
-    scored: Pairs,
-    subsets: Mapping[str, int],
-    means: Mapping[str, Estimate],
-    parts: Sequence[Difference],
-    ties: set[str],
-) -> tuple[Difference, list[str]]:
-    """The difference of the rule's own figure, where it is a mean of credits; else that of the mean
-    credit, with a note.
-    """
-    if not len(scored):
-        nothing = PairedDifference(None, None, None, None, 0, 0, 0)
-        return Difference("all", None, None, nothing), ["no sample is scored in both runs"]
-    linear = [name for name in means if name not in ties]
-    is_mean, weights = _subset_weights(scored.runs[0], subsets, linear)
-    if len(linear) < len(means):
-        codes = [subsets[name] for name in linear]
-        part = _mean_difference(scored[np.isin(scored.subset, codes)], by_subset=True)
-        known = [] if part is None else [(part, float(len(linear)))]
-        whole = pooled(known + [(means[name], 1.0) for name in means if name in ties])
-        weights = dict.fromkeys(means, 1.0)
-    else:
-        whole = _mean_difference(scored, weights)
-    sides = _means(scored.credit)
-    if weights is not None:
-        by_name, total = dict(zip(means, parts, strict=True)), math.fsum(weights.values())
-        each = [((by_name[name].first, by_name[name].second), w) for name, w in weights.items()]
-        sides = [math.fsum(w * (side[k] or 0.0) for side, w in each) / total for k in (0, 1)]
-    assert whole is not None
+    parts, composites = _Figures(), dict[str, Estimate]()
+    for name, code in subsets.items():
+        own = pairs[pairs.subset == code]
+        changes = own.changes()
+        gap, sides = changes.difference, changes.means
+        if rules.get(name or UNNAMED, {}).get("rule") == TIES_RULE:  # it is no mean of credits
+            if not (of_ties := ties_difference(own.side(1), own.side(0))):
+                continue
+            gap, sides = of_ties[0], (of_ties[2], of_ties[1])
+            composites[name] = gap
+        assert gap is not None
+        parts[name] = described(gap)._replace(n=len(own)), sides
+    linear = {code: 1.0 for name, code in subsets.items() if name in parts.keys() - composites}
+    is_mean, weights = _subset_weights(first, linear, len(linear) == len(subsets))
+    kept = pairs if weights is None else pairs[np.isin(pairs.subset, list(weights))]
+    changes = kept.changes(weights)
+    whole, sides = changes.difference, changes.means
+    if composites:
+        each = [(whole, len(linear)), *((gap, 1) for gap in composites.values())]
+        whole = pooled([(gap, float(weight)) for gap, weight in each if gap is not None])
+        old, new = zip(*(own for _, own in parts.values()), strict=True)
+        sides = fmean(old), fmean(new)
+    paired = _NOTHING if whole is None else described(whole)._replace(n=len(pairs))
     note = (
         "the rule's figure is no mean of credits; the headline here is the mean credit per sample"
     )
-    return _difference("all", sides, whole, len(scored)), [] if is_mean else [note]
+    return {None: (paired, sides), **parts}, [] if is_mean else [note]
 
 
 def _subset_weights(
-    samples: RunSamples, subsets: Mapping[str, int], names: Sequence[str]
-) -> tuple[bool, dict[str, float] | None]:
-    """Whether the rule's score is a mean of credits, and how it weighs subsets: as its report says,
-    all samples alike (None), or all subsets alike, whichever gives its score.
+    samples: RunSamples, alike: Mapping[int, float], whole: bool
+) -> tuple[bool, Mapping[int, float] | None]:
+    """Whether the rule's score is a mean of credits, and how it weighs subsets, by their numbers: as
+    its report says, all samples alike (None), or all subsets `alike`, whichever gives its score.
     """
     report = samples.run.report
     extra = report.get("extra")
     given = extra.get("subset_weights") if isinstance(extra, Mapping) else None
-    if isinstance(given, Mapping) and (
-        weights := {name: float(given[name]) for name in names if name in given}
-    ):
-        return True, weights
-    alike = dict.fromkeys(names, 1.0)
-    if len(names) < len(subsets):
+    if isinstance(given, Mapping):
+        codes = {name: samples.subsets[name] for name in given if name in samples.subsets}
+        if weights := {c: float(given[name]) for name, c in codes.items() if c in alike}:
+            return True, weights
+    if not whole:
         return True, alike
     score, known = report.get("score"), ~np.isnan(samples.credit)
-    if not isinstance(score, (int, float)) or not known.any():
-        return False, None
-    credit, subset = samples.credit[known], samples.subset[known]
-    if abs(mean_of(credit) - score) < 1e-9:
-        return True, None
-    of_subsets = [mean_of(credit[subset == code]) for code in np.unique(subset)]
-    return (True, alike) if abs(mean_of(np.array(of_subsets)) - score) < 1e-9 else (False, None)
+    for strata in (None, samples.subset[known]):
+        mean = clustered_mean(samples.credit[known], strata=strata)
+        if mean is not None and isinstance(score, (int, float)):
+            if abs(mean.estimate - score) < SAME:
+                return True, None if strata is None else alike
+    return False, None
 
 
 def _mcnemar(scored: Pairs) -> tuple[int, int, float] | tuple[None, None, None]:
@@ -416,29 +378,31 @@ def _examples(scored: Pairs, wanted: int) -> Iterable[dict[str, Any]]:
         largest = largest[changes[largest] > 0.0][: max(wanted, TIES)]
         # a folder holds its rows in the order in which they were finished
         rows = scored.runs[0].rows(scored.place[0, largest].tolist())
-        ids = {at: rows[own].id for at, own in zip(largest, scored.place[0, largest], strict=True)}
-        chosen += sorted(largest.tolist(), key=lambda at: (-changes[at], len(ids[at]), ids[at]))[
-            :wanted
-        ]
-    places, credits = scored.place[:, chosen].tolist(), scored.credit[:, chosen].tolist()
-    texts = [run.rows(own) for run, own in zip(scored.runs, places, strict=True)]
-    for a, b, first, second in zip(*places, *credits, strict=True):
-        row = texts[0][a]
+        names = [rows[place].id for place in scored.place[0, largest].tolist()]
+        order = sorted(zip(-changes[largest], map(len, names), names, largest, strict=True))
+        chosen += [at for *_, at in order[:wanted]]
+    own = scored[chosen]
+    texts = [run.rows(places.tolist()) for run, places in zip(own.runs, own.place, strict=True)]
+    for places, credits in zip(own.place.T.tolist(), own.credit.T.tolist(), strict=True):
+        sides = [text[place] for text, place in zip(texts, places, strict=True)]
+        told = {
+            name: {
+                "credit": credit,
+                "scores": list(row.scores),
+                "reasons": [ended(text or "", LONGEST) for text in row.reasons],
+            }
+            for name, credit, row in zip(("first", "second"), credits, sides, strict=True)
+        }
+        row = sides[0]
         yield {
             "id": row.id,
             "subset": row.subset,
-            "better": "second" if second > first else "first",
+            "better": "second" if credits[1] > credits[0] else "first",
             "prompt": ended(row.prompt, LONGEST),
             "answers": [ended(text, LONGEST) for text in row.answers],
             "labels": list(row.labels),
-            "first": _side_record(first, row),
-            "second": _side_record(second, texts[1][b]),
+            **told,
         }
-
-
-def _side_record(credit: float, row: SampleRow) -> dict[str, Any]:
-    reasons = [ended(text or "", LONGEST) for text in row.reasons]
-    return {"credit": credit, "scores": list(row.scores), "reasons": reasons}
 
 
 def _adjusted(comparisons: Sequence[RunComparison]) -> list[RunComparison]:

@@ -4,21 +4,19 @@ cycles among them.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.options import whole
 from rm_gallery.core.reward.run import run_unordered
 from rm_gallery.core.stats import np
 from rm_gallery.core.stats.denominator import added, worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.figures import Record
 from rm_gallery.gallery.benchmarks.judgements import Judged, Judgement, Pair, Status, sign, worst
@@ -153,12 +151,10 @@ def conflicts(asked: Asked, **keywords: Unpack[Keywords]) -> Conflicts:
 
 def samples_of(source: Source) -> tuple[list[DataSample], str, dict[str, Any]]:
     """The samples of a source, which need no labels, what they are called, and what identifies them."""
-    limit, data = source.limit, source.data
-    if limit is not None:
-        whole("limit", limit, 1)
-    if isinstance(data, Sequence) and data and all(isinstance(one, DataSample) for one in data):
-        chosen = seeded_positions(len(data), limit or len(data), source.seed)
-        return [data[place] for place in chosen], f"{len(chosen)} samples", {"limit": limit}
+    data = source.data
+    samples = isinstance(data, Sequence) and all(isinstance(one, DataSample) for one in data)
+    if samples and source.benchmark is None:
+        source = replace(source, benchmark="preferences")
     dataset = source.open()
     return list(dataset.rows()), dataset.name, dataset.identity()
 
@@ -181,19 +177,13 @@ def cycles(n: int, better: Iterable[Places]) -> list[list[int]]:
 
     `better` holds (winner, loser) pairs of positions below `n`.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    edges = list(better)
-    if not edges:
-        return []
-    rows, columns = zip(*edges, strict=True)
-    graph = coo_array((np.ones(len(edges)), (rows, columns)), shape=(n, n))
-    _, names = connected_components(graph, directed=True, connection="strong")
-    groups: dict[int, list[int]] = {}
-    for place, label in enumerate(names.tolist()):
-        groups.setdefault(label, []).append(place)
-    return [group for group in groups.values() if len(group) > 1]
+    reaches = np.eye(n, dtype=bool)
+    for edge in better:
+        reaches[edge] = True
+    for place in range(n):
+        reaches |= np.outer(reaches[:, place], reaches[place])
+    groups = {tuple(np.flatnonzero(row).tolist()) for row in reaches & reaches.T}
+    return [list(group) for group in sorted(groups) if len(group) > 1]
 
 
 def transitive(graph: Graph, i: int, j: int, k: int) -> bool:
@@ -221,39 +211,39 @@ def _conflicts_of(
     **spent: Any,
 ) -> Conflicts:
     """The figures; each sample with its verdicts and what it earns is added to `rows`."""
-    rates: dict[str, tuple[list[float], list[str]]] = {key: ([], []) for key in _WHAT}
+    credits, clusters = defaultdict[str, list[float]](list), defaultdict[str, list[str]](list)
     statuses: list[Status] = []
     examples: list[dict[str, Any]] = []
     causes, reasons, ties = Counter[str](), Reasons(), 0
     for sample, comparisons in samples:
-        status = worst(sheet.status(comparison) for comparison in comparisons.values())
         games = {pair: sheet.games(comparison) for pair, comparison in comparisons.items()}
-        if status == "scored" and not all(games.values()):
-            status = "unscored"
-        statuses.append(status)
+        status = worst(sheet.status(comparison) for comparison in comparisons.values())
+        status = "unscored" if status == "scored" and not all(games.values()) else status
         one = Judged(sample, _judgements(games), status, sheet.issues(comparisons.values()))
+        statuses.append(status)
+        credit = None
         if status != "scored":
-            rows.append((one, None))
             causes.update(filter(None, [one.cause]))
             for issue in one.issues[:1]:
                 reasons.add(f"{status}: {issue.reason}", issue.message)
-            continue
-        contradiction, credits, tied = _of_sample(games)
-        rows.append((one, float(not contradiction)))
-        ties += tied
-        for key, values in credits.items():
-            rates[key][0].extend(values)
-            rates[key][1].extend([one.cluster] * len(values))
-        if contradiction and len(examples) < EXAMPLES:
-            examples.append({"id": sample.sample_id, **contradiction})
+        else:
+            contradiction, earned, tied = _of_sample(games)
+            ties, credit = ties + tied, float(not contradiction)
+            for key, values in earned.items():
+                credits[key] += values
+                clusters[key] += [one.cluster] * len(values)
+            if contradiction and len(examples) < EXAMPLES:
+                examples.append({"id": sample.sample_id, **contradiction})
+        rows.append((one, credit))
     figures = {
-        key: mean_finding("conflicts", key, what, *rates[key], None) for key, what in _WHAT.items()
+        key: mean_finding("conflicts", key, what, credits[key], clusters[key], None)
+        for key, what in _WHAT.items()
     }
     notes = [f"{ties} pairs ended in a tie over both orders"] if ties else []
     if not figures["transitivity"].n:
         notes.append("no sample has three scored answers, so transitivity is not known")
     n_scored = statuses.count("scored")
-    whole = worst_case_bounds(len(samples), n_scored, sum(rates["conflict"][0]), added([causes]))
+    whole = worst_case_bounds(len(samples), n_scored, sum(credits["conflict"]), added([causes]))
     return Conflicts(
         reward=sheet.reward.name,
         kind=sheet.reward.kind,

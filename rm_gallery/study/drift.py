@@ -19,9 +19,11 @@ from rm_gallery.core.stats.planning import correlation_within
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.study.runs import SAMPLES, open_run
-from rm_gallery.study.sheet import Sheet, filled_ids, id_text, labels_of, open_sheet
+from rm_gallery.study.sheet import Sheet, cell_of, filled_ids, id_text, labels_of, open_sheet
 
-_TEXTS = ("prompt", "question", "input", "answer", "response", "output", "completion")
+_ASKED = ("prompt", "question", "input")
+"""Columns that say what was asked: anchors with the same text belong together."""
+_TEXTS = (*_ASKED, "answer", "response", "output", "completion")
 """Columns that say what an anchor is; where both files have one, it must be the same."""
 FEWEST = 10
 """Rows of a pilot at least."""
@@ -72,7 +74,8 @@ def read_anchors(
         score: its column of scores or verdicts (numbers, or words such as pass and fail).
         labels: its column of labels, or a file of them by id.
         label_column: the label file's column, where it has several.
-        cluster: its column that says which anchors belong together.
+        cluster: its column that says which anchors belong together; by default those with the same
+            prompt do.
         optional: whether the columns of labels and clusters may be missing, because another file
             has them.
 
@@ -104,8 +107,11 @@ def read_anchors(
         )
     clusters: Iterable[Any] = nothing
     if cluster is not None and (cluster in sheet.columns or not optional):
-        cells = sheet.column(cluster, "--cluster")
-        clusters = (cell if cell is None else str(cell) for cell in cells)
+        clusters = sheet.column(cluster, "--cluster")
+    elif cluster is None and (asked := [name for name in _ASKED if name in shared]):
+        # candidates of one prompt are one witness: as independent ones they made any judge drift
+        clusters = (cell_of(row, asked[0]) for row in sheet.rows)
+    clusters = (None if cell is None else " ".join(str(cell).split()) for cell in clusters)
     made = map(Anchor, scores, texts, known, nothing, clusters)
     return Anchors(str(path), dict(zip(names, made, strict=True)))
 
@@ -137,28 +143,28 @@ def compare_versions(
             f"{old.name} and {new.name} have no anchor in common; compare runs on the same anchors"
         )
     every = list({**old.by_name, **new.by_name})
-    given = [one.score for run in runs for one in run.by_name.values() if one.score is not None]
+    columns = [[run.anchor(name).score for name in every] for run in runs]
     if bounds is None:
+        given = [score for column in columns for score in column if score is not None]
         within = all(0.0 <= score <= 1.0 for score in given)
         bounds = (0.0, 1.0) if within else (-math.inf, math.inf)
-    columns = [[run.anchor(name).score for name in every] for run in runs]
     both = [(old.anchor(name), new.anchor(name)) for name in every]
     labels = _where_known(
         now.label if before.label is None else before.label for before, now in both
     )
-    clusters = [before.cluster or now.cluster for before, now in both]
     first, second = (_where_known(one.credit for one in side) for side in zip(*both, strict=True))
-    k = 2 + len(old_again)
+    again = 2 + len(old_again)
     return drift(
         columns[0],
         columns[1],
         labels=labels,
         credits=(first, second) if first and second and not labels else None,
-        old_again=columns[2:k],
-        new_again=columns[k:],
-        clusters=[own or name for own, name in zip(clusters, every, strict=True)]
-        if any(clusters)
-        else None,
+        old_again=columns[2:again],
+        new_again=columns[again:],
+        clusters=[
+            before.cluster or now.cluster or name
+            for (before, now), name in zip(both, every, strict=True)
+        ],
         bounds=bounds,
         tolerance=tolerance,
         confidence=confidence,
@@ -273,9 +279,7 @@ def _same_texts(first: Anchors, other: Anchors) -> None:
         if any(again.texts.get(column, text) != text for column, text in anchor.texts.items())
     ]
     relabelled = [
-        name
-        for name, anchor, again in both
-        if None not in (anchor.label, again.label) and anchor.label != again.label
+        name for name, anchor, again in both if len({anchor.label, again.label} - {None}) > 1
     ]
     for names, other_what, hint in (
         (moved, "other texts", "that is another question, not another judge"),

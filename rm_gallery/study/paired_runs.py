@@ -7,11 +7,12 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rm_gallery.core.stats import Array, Floats, Integers, np
+from rm_gallery.core.stats import Array, Bools, Floats, Integers, np
+from rm_gallery.core.stats.changes import OldAndNew
 from rm_gallery.core.stats.columns import first_seen
 from rm_gallery.core.stats.denominator import NEVER_BEGUN, MissingnessTest, added, labelled_traits
 from rm_gallery.core.utils.shown import one_line
@@ -19,7 +20,7 @@ from rm_gallery.study.runs import OpenRun, SampleRow
 
 HUGE = 1e9
 """A score beyond all others, for what is missing."""
-_NOBODY, _ABSENT = -1, -1
+_NOBODY, ABSENT = -1, -1
 """Nothing is missing; the run has no such sample."""
 
 
@@ -49,58 +50,27 @@ class RunSamples:
     def __init__(self, run: OpenRun, subsets: Codes, causes: Codes) -> None:
         self.run, self.subsets, self.causes = run, subsets, causes
         self._read: dict[int, SampleRow] = {}
-        keys, credit, lost, scored = array("q"), array("d"), array("b"), array("b")
-        whole, subset, cluster = array("b"), array("i"), array("q")
-        for row in run.samples():
+        columns: list[array[Any]] = [array(kind) for kind in "qidbbiq"]
+        keys, _, credit, lost, scored, *_ = columns
+        parts: dict[int, int] = {}
+        for number, row in enumerate(run.samples()):
             name = str((row.metadata or {}).get("whole_key") or "")
-            keys.append(hash(name or row.key))
-            whole.append(bool(name))
-            credit.append(math.nan if row.credit is None else row.credit)
-            lost.append(
-                _NOBODY if row.credit is not None or row.cause is None else causes[row.cause]
-            )
-            scored.append(row.status == "scored")
-            subset.append(subsets[row.subset])
-            cluster.append(hash(row.cluster) | 1 if row.cluster else hash(row.id) & ~1)
-        ordered = np.sort(np.asarray(keys))
-        repeated = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
-        del ordered
-        stay = self._merged(repeated, keys, whole, credit, lost, scored) if repeated else None
-        columns = (np.asarray(one) for one in (keys, credit, lost, scored, subset, cluster))
-        cut = columns if stay is None else (one[stay] for one in columns)
-        self.keys, self.credit, self.lost, self.scored, self.subset, self.cluster = cut
-        self.place: Integers = np.arange(len(keys), dtype=np.int32) if stay is None else stay
-
-    @staticmethod
-    def _merged(
-        repeated: Collection[int],
-        keys: array[int],
-        whole: array[int],
-        credit: array[float],
-        lost: array[int],
-        scored: array[int],
-    ) -> Integers:
-        """Put together what was judged in parts, number what merely has the same key, and say which
-        rows stay.
-        """
-        known: dict[int, int] = {}
-        again: Counter[int] = Counter()
-        stay = array("i")
-        for place, key in enumerate(keys):
-            first = known.setdefault(key, place) if key in repeated else place
-            if first == place or not whole[place]:
-                stay.append(place)
-                if first != place:
-                    again[key] += 1
-                    keys[place] = hash((key, again[key]))
+            key, earned = hash(name or row.key), math.nan if row.credit is None else row.credit
+            missed = _NOBODY if row.credit is not None or row.cause is None else causes[row.cause]
+            if name and (at := parts.setdefault(key, len(keys))) < len(keys):
+                # judged in parts, it earns its credit with the part that comes last
+                credit[at] = earned if math.isnan(credit[at]) else credit[at]
+                lost[at] = lost[at] if missed == _NOBODY else missed
+                lost[at] = lost[at] if math.isnan(credit[at]) else _NOBODY
+                scored[at] &= row.status == "scored"
                 continue
-            # judged in parts, it earns its credit with the part that comes last
-            scored[first] &= scored[place]
-            credit[first] = credit[place] if math.isnan(credit[first]) else credit[first]
-            lost[first] = lost[place] if lost[place] != _NOBODY else lost[first]
-            if not math.isnan(credit[first]):
-                lost[first] = _NOBODY
-        return np.asarray(stay)
+            cell = hash(row.cluster) | 1 if row.cluster else hash(row.id) & ~1
+            told = key, number, earned, missed, row.status == "scored", subsets[row.subset], cell
+            for column, value in zip(columns, told, strict=True):
+                column.append(value)
+        names, *rest = map(np.asarray, columns)
+        self.place, self.credit, self.lost, self.scored, self.subset, self.cluster = rest
+        self.keys = _told_apart(names)
 
     def rows(self, places: Collection[int]) -> dict[int, SampleRow]:
         """The rows at some places, read again."""
@@ -117,29 +87,73 @@ class RunSamples:
         return f"{reward} ({self.run.folder.name})" if reward else self.run.folder.name
 
 
-_COLUMNS = ("place", "credit", "lost", "subset", "cluster")
+def _told_apart(keys: Integers) -> Integers:
+    """Keys of which those that stand several times are numbered in their order."""
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    again = np.append(False, ordered[1:] == ordered[:-1])
+    if again.any():
+        places = np.arange(len(keys))
+        first = np.maximum.accumulate(np.where(again, 0, places))
+        keys[order] = ordered + (places - first) * _ODD
+    return keys
+
+
+_ODD = 0x5851F42D4C957F2D
+"""Spreads small numbers over 64 bits."""
+_COLUMNS = ("place", "credit", "lost", "scored", "subset", "cluster")
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Samples of the first run, each with the same one of the second; arrays of two rows have one a
+    """The samples of two runs, each beside the same one of the other; arrays of two rows have one a
     run.
 
     Attributes:
         place: numbers of the rows in the files; -1 where a run has no such sample.
         credit: NaN where there is none.
-        lost: who caused that there is no score, as in `RunSamples`.
-        subset: numbers as in `RunSamples`, and `cluster` hashes as there.
-        filled: what stands for a missing score of each run: the credit 1 or 0, NaN for nothing.
+        lost: who caused that there is no score, as in `RunSamples`; a run that is not finished never
+            began what only the other has.
+        scored: as in `RunSamples`, and `subset` and `cluster`.
+        best: where what is missing is filled in, at worst (0) or at best (1) for the second run.
     """
 
     runs: tuple[RunSamples, RunSamples]
     place: Integers
     credit: Floats
     lost: Array
+    scored: Array
     subset: Integers
     cluster: Integers
-    filled: tuple[float, float] = (math.nan, math.nan)
+    best: float | None = None
+
+    @classmethod
+    def of(cls, first: RunSamples, second: RunSamples) -> Pairs:
+        """All that either run has: the samples of the first in the order of its file, then the
+        others.
+        """
+        _, own, same = np.intersect1d(first.keys, second.keys, True, return_indices=True)
+        others = np.delete(np.arange(len(second.keys), dtype=np.int32), same)
+        at = np.full((2, len(first.keys) + len(others)), ABSENT, dtype=np.int32)
+        at[0, : len(first.keys)] = np.arange(len(first.keys))
+        at[1, own], at[1, len(first.keys) :] = same, others
+
+        def column(name: str, *absent: float) -> Array:
+            each = zip((getattr(run, name) for run in runs), absent, at, strict=True)
+            # the place -1 holds what an absent sample has
+            return np.stack(
+                [np.append(own, own.dtype.type(no))[places] for own, no, places in each]
+            )
+
+        runs, never = (first, second), first.causes[NEVER_BEGUN]
+        places = column("place", ABSENT, ABSENT)
+        subset, cluster = (
+            np.where(at[0] == ABSENT, second, first)
+            for first, second in (column(name, 0, 0) for name in ("subset", "cluster"))
+        )
+        lost = column("lost", *(_NOBODY if run.run.finished else never for run in runs))
+        credit, scored = column("credit", math.nan, math.nan), column("scored", 0, 0)
+        return cls(runs, places, credit, lost, scored, subset, cluster)
 
     def __len__(self) -> int:
         return len(self.subset)
@@ -148,160 +162,104 @@ class Pairs:
         """Some of them, by a mask or by places."""
         return replace(self, **{name: getattr(self, name)[..., kept] for name in _COLUMNS})
 
-    @property
-    def scored(self) -> Pairs:
-        """Those that both runs have a credit of."""
-        known = ~np.isnan(self.credit).any(axis=0)
-        return self if known.all() else self[known]
+    def _where(self, known: Bools) -> Pairs:
+        """Those of which this is known in both runs."""
+        both = known.all(axis=0)
+        return self if both.all() else self[both]
 
     @property
-    def clusters(self) -> Integers:
-        """Cluster numbers in order of appearance; a sample without a cluster is one of its own."""
-        return first_seen(self.cluster)
+    def shared(self) -> Pairs:
+        """Those that both runs have."""
+        return self._where(self.place != ABSENT)
 
-    def fill(self, first: float, second: float) -> Pairs:
-        """As if what is missing in each run had earned this credit."""
-        credit = np.where(self.lost != _NOBODY, np.array([[first], [second]]), self.credit)
-        return replace(self, credit=credit, filled=(first, second))
-
-    def side(self, number: int) -> list[tuple[str, tuple[float | None, ...], list[bool]]]:
-        """Of one run the id of every sample, its scores, and which of its answers are chosen;
-        scores read from the file.
+    @property
+    def wanted(self) -> Pairs:
+        """Those that both runs have or would have come to; one that is finished was of other
+        samples.
         """
-        own, other = self.place[number].tolist(), self.place[1 - number].tolist()
+        return self._where((self.place != ABSENT) | self._missing)
+
+    @property
+    def counted(self) -> Pairs:
+        """Those that have a credit in both runs, or get one."""
+        known = ~np.isnan(self.credit)
+        return self._where(known if self.best is None else known | self._missing)
+
+    @property
+    def _missing(self) -> Bools:
+        return np.asarray(self.lost != _NOBODY)
+
+    def changes(self, weights: Mapping[int, float] | None = None) -> OldAndNew:
+        """The credits of the second run beside those of the first, with the weights of subsets; a
+        sample without a cluster is one of its own.
+        """
+        known = np.where(self._missing & (self.best is not None), math.nan, self.credit)
+        strata = None if weights is None else self.subset
+        clusters = first_seen(self.cluster)
+        pairs = OldAndNew(known[0], known[1], clusters, strata=strata, weights=weights)
+        return pairs if self.best is None else pairs.filled(self.best)
+
+    def missing(self, number: int) -> dict[str, int]:
+        """What has no score in one run (0 or 1), of those `wanted`, by who caused it."""
+        own = self.lost[number, self.place[1 - number] != ABSENT]
+        counts = {cause: int(np.sum(own == code)) for cause, code in self.runs[0].causes.items()}
+        return added([+Counter(counts)])
+
+    @property
+    def credited_once(self) -> int:
+        """Samples that both runs scored, of which only one has a credit."""
+        known = ~np.isnan(self.credit)
+        return int(np.sum((known[0] != known[1]) & (self.scored != 0).all(axis=0)))
+
+    def side(self, number: int) -> Iterator[tuple[str, tuple[float | None, ...], list[bool]]]:
+        """Of one run the id of every sample, its scores, and which of its answers are chosen; scores
+        read from the file.
+        """
         texts = [
-            self.runs[k].rows([place for place in self.place[k].tolist() if place != _ABSENT])
-            for k in (number, 1 - number)
+            run.rows(places.tolist()) for run, places in zip(self.runs, self.place, strict=True)
         ]
-        samples = []
-        for mine, others, lost in zip(own, other, self.lost[number].tolist(), strict=True):
-            row = texts[1][others] if mine == _ABSENT else texts[0][mine]
-            right = [label == "chosen" for label in row.labels]
-            scores = row.scores
-            if lost != _NOBODY and not math.isnan(self.filled[number]):
-                scores = tuple(
-                    HUGE if chosen == bool(self.filled[number]) else -HUGE for chosen in right
-                )
-            samples.append((row.id, scores, right))
-        return samples
+        for *places, missing in zip(*self.place.tolist(), self._missing[number], strict=True):
+            rows = [texts[k].get(places[k]) for k in (number, 1 - number)]
+            row = rows[0] or rows[1]
+            assert row is not None
+            right, scores = [label == "chosen" for label in row.labels], row.scores
+            if missing and self.best is not None:
+                won = bool(self.best) == bool(number)
+                scores = tuple(HUGE if chosen == won else -HUGE for chosen in right)
+            yield row.id, scores, right
 
     def by_cluster(self) -> Pairs:
         """The samples of one cluster and subset as one, with their mean credit."""
         groups = first_seen(
-            np.where(self.cluster & 1, self.cluster, 0)
-            ^ first_seen(self.subset) * 0x5851F42D4C957F2D
+            np.where(self.cluster & 1, self.cluster, 0) ^ first_seen(self.subset) * _ODD
         )
-        order = np.argsort(groups, kind="stable")
-        starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
-        heads = self[order[starts]]
-        for number, inside in enumerate(np.split(order, starts[1:])):
-            heads.credit[:, number] = [mean_of(side) for side in self.credit[:, inside]]
-            heads.lost[:, number] = [
-                next((cause for cause in side if cause != _NOBODY), _NOBODY)
-                for side in self.lost[:, inside].tolist()
-            ]
-        return heads
-
-
-def mean_of(credits: Floats) -> float:
-    """The mean of the credits that are known; NaN without one."""
-    known = credits[~np.isnan(credits)]
-    return math.fsum(known) / len(known) if len(known) else math.nan
-
-
-class Matched:
-    """Two runs, which samples both have, and which only one of them."""
-
-    def __init__(self, first: RunSamples, second: RunSamples) -> None:
-        self.runs = first, second
-        _, *both = np.intersect1d(first.keys, second.keys, True, return_indices=True)
-        order = np.argsort(both[0])
-        self._places = [places[order].astype(np.int32) for places in both]
-        self.only = [np.ones(len(run.keys), dtype=bool) for run in self.runs]
-        for only, places in zip(self.only, self._places, strict=True):
-            only[places] = False
-
-    def pairs(self) -> Pairs:
-        """What both have, in the order of the first run."""
-        return self._pairs_at(*self._places)
-
-    def _pairs_at(self, first: Array, second: Array) -> Pairs:
-        """The samples at these places of the runs; -1 where a run, which has others, has none."""
-        absent = {"place": _ABSENT, "credit": math.nan, "lost": self.runs[0].causes[NEVER_BEGUN]}
-
-        def column(run: RunSamples, places: Array, name: str) -> Array:
-            known: Array = getattr(run, name)[places]
-            known[places == _ABSENT] = absent[name]
-            return known
-
-        sides = list(zip(self.runs, (first, second), strict=True))
-        place, credit, lost = (np.array([column(*side, name) for side in sides]) for name in absent)
-        run, places = sides[bool((first == _ABSENT).any())]
-        return Pairs(self.runs, place, credit, lost, run.subset[places], run.cluster[places])
-
-    def credited_once(self) -> int:
-        """Samples that both runs scored, of which only one has a credit."""
-        (first, second), (i, j) = self.runs, self._places
-        differ = np.isnan(first.credit[i]) != np.isnan(second.credit[j])
-        return int(np.sum(differ & (first.scored[i] != 0) & (second.scored[j] != 0)))
-
-    def never_begun(self, number: int) -> int:
-        """Samples of the other run that this one (0 or 1) did not get to; one that is finished was
-        of other samples.
-        """
-        return 0 if self.runs[number].run.finished else int(self.only[1 - number].sum())
-
-    def with_never_begun(self, pairs: Pairs) -> Pairs:
-        """The pairs, and the samples that an unfinished run never began, as missing in that run."""
-        parts = [pairs]
-        for number in (1, 0):
-            if self.never_begun(number):
-                others = np.flatnonzero(self.only[1 - number])
-                absent = np.full(len(others), _ABSENT)
-                parts.append(self._pairs_at(*((others, absent) if number else (absent, others))))
-        if len(parts) == 1:
-            return pairs
-        columns = {name: [getattr(part, name) for part in parts] for name in _COLUMNS}
-        joined: dict[str, Any] = {
-            name: np.concatenate(own, axis=-1) for name, own in columns.items()
-        }
-        return replace(pairs, **joined)
-
-    def missing(self) -> dict[str, dict[str, int]]:
-        """What has no score in each run, by who caused it."""
-        by_run: dict[str, dict[str, int]] = {}
-        for number, name in enumerate(("first", "second")):
-            own = self.runs[number]
-            counts = np.bincount(own.lost[self._places[number]] + 1, minlength=len(own.causes) + 1)[
-                1:
-            ].tolist()
-            causes = Counter({cause: counts[code] for cause, code in own.causes.items()})
-            causes[NEVER_BEGUN] += self.never_begun(number)
-            by_run[name] = added([+causes])
-        return by_run
+        heads, lost = self[np.unique(groups, return_index=True)[1]], []
+        known = ~np.isnan(self.credit)
+        sums, counts = (
+            np.stack([np.bincount(groups, own) for own in each])
+            for each in (np.where(known, self.credit, 0.0), known)
+        )
+        for own in self.lost:
+            lost.append(np.full(len(heads), _NOBODY, dtype=own.dtype))
+            np.maximum.at(lost[-1], groups, own)
+        credit = np.divide(sums, counts, out=np.full(sums.shape, math.nan), where=counts > 0)
+        return replace(heads, credit=credit, lost=np.stack(lost))
 
 
 def suspicion_of(pairs: Pairs) -> Mapping[str, Any]:
     """Traits that go with missing scores; reads the samples of the first run again."""
     missingness, runs = MissingnessTest(), ("the first run", "the second run")
-    never = [run.causes.get(NEVER_BEGUN) for run in pairs.runs]
-    places, number = pairs.place[0], 0  # pairs stand in the order of the file
-    for place, row in enumerate(pairs.runs[0].run.samples()):
-        if number == len(places):
-            break
-        if place != places[number]:
+    never = pairs.runs[0].causes[NEVER_BEGUN]
+    # a sample that was never begun is not missing because of its traits; places, and no names, for a
+    # million samples
+    lost = np.full((int(pairs.place[0].max()) + 1, 2), never, dtype=np.int8)
+    lost[pairs.place[0]] = pairs.lost.T
+    for row, causes in zip(pairs.runs[0].run.samples(), lost, strict=False):
+        if never in causes:
             continue
-        lost = [
-            name
-            for name, cause in zip(runs, pairs.lost[:, number], strict=True)
-            if cause != _NOBODY
-        ]
+        without = [name for name, cause in zip(runs, causes, strict=True) if cause != _NOBODY]
+        chosen = [label == "chosen" for label in row.labels]
         answers = [len(text) for text in row.answers]
-        traits = labelled_traits(
-            row.subset, len(row.prompt), answers, [label == "chosen" for label in row.labels]
-        )
-        if not any(cause == code for code, cause in zip(never, pairs.lost[:, number], strict=True)):
-            # a sample that was never begun is not missing because of its traits
-            missingness.add(bool(lost), traits, lost, runs)
-        number += 1
+        traits = labelled_traits(row.subset, len(row.prompt), answers, chosen)
+        missingness.add(bool(without), traits, without, runs)
     return missingness.report()

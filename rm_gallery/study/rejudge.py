@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import math
-import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from rm_gallery.core.data.load.rollouts import RECORDED
+from rm_gallery.core.data.load.converters import RowRef
+from rm_gallery.core.data.load.rollouts import RECORDED, RolloutConverter
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.run import run_stream
-from rm_gallery.core.score import Score, unscored
 from rm_gallery.core.stats import np
-from rm_gallery.core.stats.agreement import kendall_tau_b, spearman
+from rm_gallery.core.stats.changes import OldAndNew
+from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.core.stats.uncertainty import NO_INTERVAL
 from rm_gallery.core.utils.errors import Cause, DataError
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Record, plain
-from rm_gallery.gallery.benchmarks.judgements import Judged, judged, not_judged
+from rm_gallery.gallery.benchmarks.judgements import (
+    Candidate,
+    Judged,
+    Judgement,
+    cluster_of,
+    judged,
+    not_judged,
+)
 from rm_gallery.gallery.benchmarks.lead import between
-from rm_gallery.study.conflicts import samples_of
+from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.doors import Asked, Keywords, door
-from rm_gallery.study.runs import kept_in, sample_record
 from rm_gallery.study.table import (
+    NOT_BEGUN,
     ScoreReport,
     mean_score,
     open_ended,
@@ -35,13 +40,15 @@ from rm_gallery.study.table import (
     spread_of,
 )
 from rm_gallery.study.table_rows import Clusters
-from rm_gallery.study.task import Reasons, begun, judge_of, spent_by
-from rm_gallery.study.winrate_figures import Mean, mean_of
+from rm_gallery.study.winrate_figures import Mean
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_BESIDE = ("n_both", "n_recorded", "old_mean", "new_mean", "spearman", "kendall", "changed", "kept")
+_BESIDE = (
+    "n_both", "n_recorded", "old_mean", "new_mean", "spearman", "spearman_ci95", "kendall", "kendall_ci95",
+    "changed", "kept",
+)  # fmt: skip
 """What the run's own report has of the rollouts with both rewards, beside their difference."""
 RULE = "mean over rollouts"
 BROKEN = "broken_rollout"
@@ -82,8 +89,11 @@ class RejudgeReport(ScoreReport):
         new_mean: mean of the new ones, over the same.
         difference: new minus old, with a 95 % interval over prompts and the two-sided p-value of
             "there is none"; None in it where no rollout has both.
-        spearman: rank correlation of old and new, -1..1.
-        kendall: Kendall's tau-b of old and new, -1..1.
+        spearman: rank correlation of old and new, -1..1; `spearman_ci95` is its 95 % interval over
+            prompts, None from one prompt.
+        spearman_ci95: see `spearman`.
+        kendall: Kendall's tau-b of old and new, -1..1, with `kendall_ci95`.
+        kendall_ci95: see `kendall`.
         changed: rollouts whose reward differs by more than 1e-9.
         kept: recorded parts that the new reward does not make anew, by name to how many have them.
         rollouts: each rollout, in the order of the log.
@@ -95,7 +105,9 @@ class RejudgeReport(ScoreReport):
     new_mean: float | None = None
     difference: Mean = Mean(None, None, None)
     spearman: float | None = None
+    spearman_ci95: Interval | None = None
     kendall: float | None = None
+    kendall_ci95: Interval | None = None
     changed: int = 0
     kept: Mapping[str, int] = field(default_factory=dict)
     rollouts: tuple[Rejudgement, ...] = ()
@@ -125,131 +137,131 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
             none at all.
     """
     source = asked.source
-    source = replace(source, benchmark="rollouts" if source.benchmark is None else source.benchmark)
-    samples, name, identity = samples_of(source)
-    if not samples:
-        raise DataError(f"{name}: no rollouts found; give a log with at least one.")
-    built = asked.reward
-    about = {"rejudge": 1, "benchmark": "rollouts", "rule": RULE, **identity}
-    whole = [sample for sample in samples if not _broke(sample)]
-    chosen, control = begun(asked.options, about, total=len(whole))
-    began_at, reasons = time.monotonic(), Reasons()
-    rows: list[tuple[Rejudgement, Judged]] = []
-    scored = library_loop.driven(run_stream(built, whole, chosen, asked.hooks, streaming=True))
-    with closing(scored), kept_in(chosen.run_dir) as keeping:
-        # the run ends where its last sample is asked for
-        for sample in chain(scored, filter(_broke, samples)):
-            row, one = _judged_again(built, sample)
-            if row.new is None:
-                reasons.add(
-                    f"{one.status}: {one.issues[0].reason if one.issues else ''}", row.reason
-                )
-            rows.append((row, one))
-            if keeping is not None:
-                value = row.new
-                share = value if value is not None and 0.0 <= value <= 1.0 else None
-                record = sample_record(built, one, share)
-                if (
-                    value is not None
-                ):  # of steps that were judged the rollout's own score stands there
-                    record["scores"] = [value if built.higher_is_better else -value]
-                keeping.add(record)
-    ended, crashed = iter(rows[: len(whole)]), iter(rows[len(whole) :])
-    rows = [next(crashed if _broke(sample) else ended) for sample in samples]
-    judge, endpoint = judge_of(built)
-    values = np.array([row.new for row, _ in rows], dtype=np.float64)
-    part = mean_score(
-        values,
-        Clusters.of_names(one.cluster for _, one in rows).codes,
-        np.arange(len(rows)),
-        np.array([row_status_of(one) for _, one in rows], dtype=np.uint8),
-        open_ended(built.score_range),
+    dataset = replace(
+        source, benchmark="rollouts" if source.benchmark is None else source.benchmark
+    ).open()
+    rollouts = Rollouts(asked.reward, list(dataset.rows()))
+    if not rollouts.rows:
+        raise DataError(f"{dataset.name}: no rollouts found; give a log with at least one.")
+    report = evaluate(
+        asked.reward,
+        replace(dataset, benchmark=rollouts, chosen={"rejudge": 1, **dataset.chosen}),
+        hooks=asked.hooks,
+        options=replace(asked.options, total=len(rollouts.rows)),
     )
-    spread, beside = spread_of(values[~np.isnan(values)]), _beside(built, rows)
-    recorded = {
-        **beside,
-        **dict(zip(("difference", "ci95", "p_value"), beside["difference"], strict=True)),
-    }
-    extra = {
-        **({"spread": spread} if spread else {}),
-        "verdict": _verdict(len(rows), **beside),
-        "recorded": recorded,
-    }
-    out = RejudgeReport(
-        **{**vars(part), "extra": extra},
-        benchmark="rollouts",
-        version=RULE,
-        reward=built.name,
-        judge=judge,
-        endpoint=endpoint,
-        data=name,
-        reasons=reasons.sorted(),
-        rollouts=tuple(row for row, _ in rows),
-        **beside,
-        **spent_by(control, began_at),
-    )
-    if keeping is not None:
-        keeping.finish(ScoreReport.to_dict(out))
-    return out
+    return RejudgeReport(**vars(report), **rollouts.beside, rollouts=tuple(rollouts.rows))
 
 
-def _verdict(n: int, n_both: int, difference: Mean, **means: Any) -> str:
-    """How old and new rewards differ, in a sentence."""
-    if difference.estimate is None:
-        return f"None of {n:,} rollouts has both a recorded reward and a new one."
-    ends = between({"rule": "mean_score", "ci95": difference.ci95}, " to ")
-    within = f" (95 % interval {ends})" if ends else ""
-    return (
-        f"New less recorded: {difference.estimate:+.4g}{within}, {means['new_mean']:.4g} after "
-        f"{means['old_mean']:.4g}, over the {n_both:,} of {n:,} rollouts with both."
-    )
+class Rollouts(Benchmark):
+    """Recorded rollouts as what `evaluate` judges, and their count: new rewards beside old ones."""
+
+    version = RULE
+    baselines = False
+    counts_all = True
+
+    def __init__(self, reward: BaseReward, samples: Sequence[DataSample]) -> None:
+        super().__init__()
+        self.reward = reward
+        self.rows = [_recorded(sample) for sample in samples]
+        self._places = defaultdict[str, list[int]](list)
+        for place in reversed(range(len(samples))):
+            self._places[samples[place].sample_key].append(place)
+        self._clusters = Clusters.of_names(map(cluster_of, samples)).codes
+        self._statuses = np.full(len(samples), NOT_BEGUN, dtype=np.uint8)
+        self.beside: dict[str, Any] = {}
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """The rollout as one sample."""
+        return RolloutConverter().convert(row, where)
+
+    def check(self, reward: BaseReward) -> None:
+        """Rewards of every kind can judge a rollout."""
+
+    def left_out(self, sample: DataSample, reward: BaseReward) -> str | None:
+        """Why a rollout has no end to be judged."""
+        broke = ((sample.metadata or {}).get(RECORDED) or {}).get("broke")
+        return f"the rollout was not finished: {broke}" if broke else None
+
+    def unasked(self, sample: DataSample, name: str, why: str) -> Judged:
+        """It is missing, and the data are the cause."""
+        return not_judged(sample, name, BROKEN, why, "data")
+
+    def judged(self, reward: BaseReward, sample: DataSample) -> Judged:
+        """The rollout with a score of its own, also where its steps were judged."""
+        one, value = judged(reward, sample), said_of(reward, sample.output[0]).value
+        if reward.kind != "stepwise" or value is None:
+            return one
+        own = Judgement(Candidate(0), score=value if reward.higher_is_better else -value)
+        return replace(one, judgements=[*one.judgements, own])
+
+    def sides(self, one: Judged) -> list[str]:
+        """There is one answer."""
+        return ["the answer"]
+
+    def scorer(self, seed: int = 0) -> Rollouts:
+        """It counts by itself: every rollout is known from the start."""
+        return self
+
+    def add(self, one: Judged) -> float | None:
+        """Count one rollout; its credit is its new reward, where that lies within 0..1."""
+        place = self._places[one.sample.sample_key].pop()
+        self._statuses[place] = row_status_of(one)
+        if (why := self.left_out(one.sample, self.reward)) is not None:
+            told: dict[str, Any] = {"status": "unscored", "cause": "data", "reason": why}
+        else:
+            said = said_of(self.reward, one.sample.output[0])
+            told = {name: getattr(said, name) for name in ("status", "cause", "reason")}
+            told["new"] = said.value
+        row = self.rows[place] = replace(self.rows[place], **told)
+        return row.new if row.new is not None and 0.0 <= row.new <= 1.0 else None
+
+    def report(self) -> ScoreReport:
+        """The mean of the new rewards, and what they are beside the old ones."""
+        old, new = (
+            np.array([getattr(row, name) for row in self.rows], dtype=np.float64)
+            for name in ("old", "new")
+        )
+        bounds = open_ended(self.reward.score_range)
+        places = np.arange(len(new))
+        part = mean_score(new, self._clusters, places, self._statuses, bounds)
+        shares = bounds == (0.0, 1.0) and not ((old < 0.0) | (old > 1.0)).any()
+        pairs = OldAndNew(old, new, self._clusters, bounds if shares else (-math.inf, math.inf))
+        gap, changed, means = pairs.difference, pairs.changed(), pairs.means
+        self.beside = {
+            "n_recorded": int((~np.isnan(old)).sum()),
+            "n_both": int(pairs.both.sum()),
+            **dict(zip(("old_mean", "new_mean"), means, strict=True)),
+            "difference": Mean(None, None, None)
+            if gap is None
+            else Mean(gap.estimate, gap.interval(), gap.p_value(0.0)),
+            "changed": 0 if changed is None else round(changed.estimate * changed.n),
+            "kept": Counter(part for row in self.rows for part in row.parts),
+        }
+        for name in ("spearman", "kendall"):
+            order = getattr(pairs, name)
+            self.beside[name] = None if order is None else order.estimate
+            self.beside[f"{name}_ci95"] = None if order is None else order.interval()
+        said = f"None of {len(new):,} rollouts has both a recorded reward and a new one."
+        if gap is not None:
+            ends = between({"rule": "mean_score", "ci95": gap.interval()}, " to ")
+            sure = f"95 % interval {ends}" if ends else NO_INTERVAL if gap.n_clusters == 1 else ""
+            said = (
+                f"New less recorded: {gap.estimate:+.4g}{sure and f' ({sure})'}, {means[1]:.4g} "
+                f"after {means[0]:.4g}, over the {gap.n:,} of {len(new):,} rollouts with both."
+            )
+        spread = spread_of(new[~np.isnan(new)])
+        known = zip(Mean._fields, self.beside["difference"], strict=True)
+        recorded = {**self.beside, **dict(known)}
+        recorded["difference"] = recorded.pop("estimate")
+        extra = {**({"spread": spread} if spread else {}), "verdict": said, "recorded": recorded}
+        return ScoreReport(**{**vars(part), "extra": extra})
 
 
-def _broke(sample: DataSample) -> str:
-    """Why a rollout has no end to be judged; empty for one that has."""
-    return str(((sample.metadata or {}).get(RECORDED) or {}).get("broke") or "")
+Rollouts.name = "rollouts"  # no name of the catalogue: its rows are logs of anybody
 
 
-def _judged_again(reward: BaseReward, sample: DataSample) -> tuple[Rejudgement, Judged]:
+def _recorded(sample: DataSample) -> Rejudgement:
+    """A rollout that is not judged yet."""
     recorded = (sample.metadata or {}).get(RECORDED) or {}
-    if broke := _broke(sample):
-        why = f"the rollout was not finished: {broke}"
-        outcome: Score[float] = unscored(BROKEN, why, "data")
-        one = not_judged(sample, reward.name, BROKEN, why, "data")
-    else:
-        outcome, one = said_of(reward, sample.output[0]), judged(reward, sample)
-    row = Rejudgement(
-        sample.sample_id,
-        recorded.get("reward"),
-        outcome.value,
-        outcome.status,
-        outcome.cause,
-        outcome.reason,
-        recorded.get("parts") or {},
-    )
-    return row, one
-
-
-def _beside(reward: BaseReward, rows: Sequence[tuple[Rejudgement, Judged]]) -> dict[str, Any]:
-    """Old and new rewards of the rollouts with both, as fields of `RejudgeReport`."""
-    pairs = [
-        (row.old, row.new, one.cluster)
-        for row, one in rows
-        if row.old is not None and row.new is not None
-    ]
-    old, new = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    gaps = np.array(new) - np.array(old)
-    clusters = Clusters.of_names(cluster for *_, cluster in pairs)
-    shares = reward.score_range == (0.0, 1.0) and all(0 <= value <= 1 for value in old)
-    bounds = (-1.0, 1.0) if shares else (-math.inf, math.inf)
-    return {
-        "n_recorded": sum(row.old is not None for row, _ in rows),
-        "n_both": len(pairs),
-        "old_mean": math.fsum(old) / len(old) if pairs else None,
-        "new_mean": math.fsum(new) / len(new) if pairs else None,
-        "difference": mean_of(gaps, clusters.codes, 0.0, bounds),
-        "spearman": spearman(old, new) if len(pairs) > 1 else None,
-        "kendall": kendall_tau_b(old, new) if len(pairs) > 1 else None,
-        "changed": int((abs(gaps) > 1e-9).sum()),
-        "kept": Counter(part for row, _ in rows for part in row.parts),
-    }
+    old, parts = recorded.get("reward"), recorded.get("parts") or {}
+    return Rejudgement(sample.sample_id, old, None, "stopped", "caller", parts=parts)

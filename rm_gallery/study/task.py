@@ -16,7 +16,7 @@ from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.judges import models_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.gallery.benchmarks.base import Benchmark
-from rm_gallery.gallery.benchmarks.judgements import Judged, not_asked
+from rm_gallery.gallery.benchmarks.judgements import Judged
 from rm_gallery.study.source import Data
 
 
@@ -100,7 +100,7 @@ class Task:
         return ()
 
     def _leave_out(self, sample: DataSample, why: str) -> None:
-        self.left_out.append(not_asked(sample, self.reward.name, why))
+        self.left_out.append(self.benchmark.unasked(sample, self.reward.name, why))
 
     def n_questions(self) -> int | None:
         """Number of questions; reads the data where the benchmark asks several of one sample, or

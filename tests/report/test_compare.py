@@ -28,6 +28,7 @@ from rm_gallery.study.runs import open_run
 from rm_gallery.study.table import score_table
 from tests.report.runs import judged_run, report, row, write_run
 from tests.reward.rewards import PointJudge, longest, ranked, scored
+from tests.support.command import command
 
 
 def pairs(n: int, subset: str = "") -> list[dict[str, Any]]:
@@ -236,6 +237,16 @@ def test_runs_of_different_data_or_rules_are_refused(
     two = run(tmp_path / "two", right=5, **{**settings, **change})
     with pytest.raises(ConfigError, match=said):
         compare(one, two)
+
+
+def test_one_prompt_says_nothing_about_others(tmp_path: Path) -> None:
+    data = [{**one, "prompt": "the same question"} for one in pairs(40)]
+    folders = [run(tmp_path / str(right), data, right) for right in (5, 8)]
+    (found,) = compare(*folders)
+    paired = found.whole.paired
+    assert (paired.interval, paired.p_value, paired.needed, paired.n_clusters) == (None,) * 3 + (1,)
+    said = command("compare", *map(str, folders)).out
+    assert "no interval from one cluster" in said and "samples would show" not in said
 
 
 def ties_rows(n: int) -> list[dict[str, Any]]:

@@ -60,6 +60,35 @@ def test_figures_are_of_the_rollouts_with_both() -> None:
     assert dict(report.kept) == {"right": 5, "short": 5}
 
 
+def test_rank_correlations_have_intervals_over_prompts() -> None:
+    report = rejudge("number_accuracy", rows(20), progress=False)
+    for value, ends in (
+        (report.spearman, report.spearman_ci95),
+        (report.kendall, report.kendall_ci95),
+    ):
+        assert value is not None and ends is not None and ends.low < value < ends.high
+    assert report.to_dict()["spearman_ci95"] == [*(report.spearman_ci95 or ())]
+
+
+def test_one_prompt_says_nothing_about_others(tmp_path: Path) -> None:
+    log = [{**row, "_ng_rollout_index": at} for at, row in enumerate(rows(6))]
+    for row in log:
+        row["responses_create_params"]["input"][1]["content"] = "How many rows?"
+    report = rejudge("number_accuracy", log, progress=False)
+    gap = report.difference
+    assert (gap.ci95, gap.p_value, report.spearman_ci95, report.kendall_ci95) == (None,) * 4
+    file = tmp_path / "log.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in log))
+    said = command("rejudge", "number_accuracy", str(file)).out
+    assert "no interval from one cluster" in said and "p " not in said.split("changed")[1]
+    assert "no interval from one cluster" in str(report.extra["verdict"])
+
+
+def test_rows_that_are_skipped_are_counted() -> None:
+    report = rejudge("number_accuracy", [*rows(2), {"a": 1}], on_bad_row="skip", progress=False)
+    assert (report.n, report.skipped) == (4, 1)
+
+
 def test_a_reward_of_the_way_sees_the_steps() -> None:
     seen: list[list[str]] = []
 

@@ -4,6 +4,8 @@ real changes.
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from rm_gallery.core.stats.consistency import Repeats, drift, variance_parts
-from rm_gallery.study.drift import drift_lines
+from rm_gallery.study.drift import compare_versions, drift_lines, read_anchors
 
 
 def runs(
@@ -144,3 +146,20 @@ def test_one_cluster_of_anchors_says_nothing_about_others() -> None:
     assert sum("all anchors lie in one cluster" in note for note in found.notes) == 1
     said = "\n".join(drift_lines(found, "a", "b"))
     assert "change +0.5\n" in said and "None" not in said
+
+
+def test_candidates_of_one_prompt_are_one_witness(tmp_path: Path) -> None:
+    """Six prompts with forty candidates each were 240 independent anchors, and any judge drifted."""
+    versions = []
+    for name, lost in (("old", 0), ("new", 2)):
+        rows = [
+            {"id": f"a{k}", "prompt": f" question  {k % 6}", "score": float(k % 6 >= lost)}
+            for k in range(240)
+        ]
+        file = tmp_path / f"{name}.jsonl"
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        versions.append((read_anchors(file), read_anchors(file, cluster="id")))
+    by_prompt, apart = (compare_versions(*pair) for pair in zip(*versions, strict=True))
+    assert by_prompt.shift.change == apart.shift.change == pytest.approx(-1 / 3)
+    assert not by_prompt.findings and apart.findings
+    assert by_prompt.shift.ci95 is not None and by_prompt.shift.ci95.covers(0.0)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
-from rm_gallery.core.stats import Bools, Floats, Names, Numbers, np
+from rm_gallery.core.stats import Floats, Names, Numbers, np
+from rm_gallery.core.stats.changes import OldAndNew
 from rm_gallery.core.stats.columns import names_where, numbers
 from rm_gallery.core.stats.corrected import farthest_outside
 from rm_gallery.core.stats.intervals import Interval, check_level
@@ -73,29 +74,22 @@ def position_bias(
         raise ConfigError(
             f"both orders need one entry per pair; found {len(first)} and {len(second)}"
         )
-    both = ~np.isnan(first) & ~np.isnan(second)
-    if clusters is not None and len(clusters) != len(both):
+    if clusters is not None and len(clusters) != len(first):
         raise ConfigError(
-            f"clusters needs one entry per pair; found {len(clusters)} for {len(both)}"
+            f"clusters needs one entry per pair; found {len(clusters)} for {len(first)}"
         )
-    n = int(both.sum())
-    if n == 0:
-        return PositionBias(None, None, None, 0, 0, 0, len(both))
-    if farthest_outside(np.concatenate([first[both], second[both]]), 0.0, 1.0) is not None:
+    pairs = OldAndNew(second, first, clusters)
+    gain = (first - second)[pairs.both]
+    up, down, left_out = int((gain > 0.0).sum()), int((gain < 0.0).sum()), len(first) - len(gain)
+    if not len(gain):
+        return PositionBias(None, None, None, 0, 0, 0, left_out)
+    wins = np.concatenate([first[pairs.both], second[pairs.both]])
+    if farthest_outside(wins, 0.0, 1.0) is not None:
         raise ConfigError("wins lie within 0..1: 1 where A won, 0.5 for a tie, 0 where B won")
-    gain = (first - second)[both]
-    mean_gain = clustered_mean(gain, names_where(clusters, both), bounds=(-1.0, 1.0))
-    assert mean_gain is not None
-    up, down = int((gain > 0.0).sum()), int((gain < 0.0).sum())
-    return PositionBias(
-        mean_gain.estimate,
-        mean_gain.interval(confidence),
-        sign_test(up, down),
-        up,
-        down,
-        n,
-        len(both) - n,
-    )
+    mean, p_value = pairs.difference, sign_test(up, down)
+    assert mean is not None
+    ci95 = mean.interval(confidence)
+    return PositionBias(mean.estimate, ci95, p_value, up, down, len(gain), left_out)
 
 
 @dataclass(frozen=True)
@@ -330,31 +324,29 @@ def drift(
             f"a score is {worst:.15g}, outside the bounds {low:g}..{high:g}; name the scale in "
             f"bounds"
         )
-    both = ~np.isnan(olds[0]) & ~np.isnan(news[0])
-    n = int(both.sum())
+    both = ~np.isnan(olds[0] + news[0])
+    n, missing = int(both.sum()), int((~both).sum())
     if n < 2:
         raise ConfigError(
             f"old and new have {n} anchors in common that both scored; at least 2 are needed"
         )
-    kept = list(itertools.compress(range(len(both)) if clusters is None else clusters, both))
     notes: list[str] = []
-    missing = len(both) - n
     if missing:
         notes.append(
             f"{missing} of {len(both)} anchors were not scored by both versions; they say nothing "
             f"about drift"
         )
+    single = OldAndNew(olds[0][both], news[0][both], names_where(clusters, both), bounds)
     means = [np.asarray(np.nanmean([run[both] for run in side], axis=0)) for side in (olds, news)]
-    shift = _change(means, kept, high - low, confidence)
-    flips = (np.abs(news[0] - olds[0])[both] > tolerance).astype(np.float64)
-    rate = clustered_mean(flips, kept)
-    assert rate is not None
-    if rate.n_clusters == 1:
+    scores = replace(single, old=means[0], new=means[1])
+    shift, flips = _change(scores, confidence), single.changed(tolerance)
+    assert flips is not None
+    if flips.n_clusters == 1:
         notes.append(
             "all anchors lie in one cluster, so nothing is known about how clusters differ: there is "
             "neither an interval nor a p-value of the means"
         )
-    noise = excess = excess_p = None
+    noise = excess = excess_p = agreement = None
     if len(olds) + len(news) > 2:
         noise = _self_difference(olds, news, tolerance)
         excess, excess_p = _beyond_noise(
@@ -365,70 +357,35 @@ def drift(
             "how often the judge differs from itself is unknown: changed verdicts may be chance. "
             "Run one version twice"
         )
-    agreement = None
-    if labels is not None or credits is not None:
-        earned = _earned(labels, credits, means, both, high - low)
-        known = np.isfinite(earned.sum(axis=0))
-        if known.sum() >= 2:
-            width = 1.0 if labels is None or math.isfinite(high - low) else math.inf
-            names = list(itertools.compress(kept, known))
-            agreement = _change(earned[:, known], names, width, confidence)
-        else:
-            notes.append(
-                "fewer than 2 anchors have a label, so agreement with people is not compared"
-            )
-    findings = _findings(shift, excess, excess_p, agreement, 1.0 - confidence)
+    earned = None
+    if credits is not None:
+        first, second = (numbers(side, "credits")[both] for side in credits)
+        earned = OldAndNew(first, second, single.clusters)
+    elif labels is not None:
+        earned = scores.nearness(numbers(labels, "labels")[both])
+    if earned is not None and earned.both.sum() >= 2:
+        agreement = _change(earned, confidence)
+    elif earned is not None:
+        notes.append("fewer than 2 anchors have a label, so agreement with people is not compared")
     return Drift(
         n,
         missing,
-        rate.estimate,
-        rate.interval(confidence),
+        flips.estimate,
+        flips.interval(confidence),
         noise,
         excess,
         excess_p,
         shift,
         agreement,
-        findings,
+        _findings(shift, excess, excess_p, agreement, 1.0 - confidence),
         tuple(notes),
     )
 
 
-def _earned(
-    labels: Numbers | None,
-    credits: tuple[Numbers, Numbers] | None,
-    means: Sequence[Floats],
-    both: Bools,
-    span: float,
-) -> Floats:
-    """How near each version comes to the labels, 0..1, shape (2, anchors); NaN where unknown."""
-    if credits is not None:
-        return np.array([numbers(side, "credits")[both] for side in credits])
-    assert labels is not None
-    gold = numbers(labels, "labels")[both]
-    known = gold[~np.isnan(gold)]
-    if not math.isfinite(span):
-        span = float(np.ptp(known)) if len(known) else 0.0
-    return np.asarray(1.0 - np.abs(means - gold) / (span or math.nan))
-
-
-def _change(
-    sides: Sequence[Floats] | Floats,
-    clusters: Sequence[Hashable],
-    reach: float,
-    confidence: float,
-) -> Change:
-    old, new = sides
-    difference = new - old
-    mean_change = clustered_mean(difference, clusters, bounds=(-reach, reach))
-    assert mean_change is not None
-    return Change(
-        float(old.mean()),
-        float(new.mean()),
-        mean_change.estimate,
-        mean_change.interval(confidence),
-        mean_change.p_value(0.0),
-        len(difference),
-    )
+def _change(pairs: OldAndNew, confidence: float) -> Change:
+    gap, (old, new) = pairs.difference, pairs.means
+    assert gap is not None and old is not None and new is not None
+    return Change(old, new, gap.estimate, gap.interval(confidence), gap.p_value(0.0), gap.n)
 
 
 def _self_difference(

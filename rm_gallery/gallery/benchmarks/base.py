@@ -40,6 +40,8 @@ from rm_gallery.gallery.benchmarks.judgements import (
     Rows,
     Samples,
     joined,
+    judged,
+    not_asked,
     scores_by_model,
     sees_one_order,
 )
@@ -245,6 +247,14 @@ class Benchmark(DataConverter):
         """
         return None
 
+    def unasked(self, sample: DataSample, name: str, why: str) -> Judged:
+        """A sample that `left_out` says nothing is asked about; `name` is what would have judged it."""
+        return not_asked(sample, name, why)
+
+    def judged(self, reward: BaseReward, sample: DataSample) -> Judged:
+        """What the reward said about a sample it scored."""
+        return judged(reward, sample)
+
     def traits(self, one: Judged) -> dict[str, Trait]:
         """What a sample is like, which a missing score may go with: its subset, lengths in
         characters, its labels.
@@ -296,8 +306,8 @@ class Benchmark(DataConverter):
         nothing was scored.
         """
         counting = self.scorer(seed)
-        for judged in judgements:
-            counting.add(judged)
+        for one in judgements:
+            counting.add(one)
         return self.named(counting.report())
 
     def named(self, report: Report) -> Report:
