@@ -75,7 +75,7 @@ def test_figures_are_those_of_other_packages_on_the_rows_that_both_judged() -> N
     assert found.n_shared == 77 and found.shared["a"] == accuracy_score(
         [r["label"] for r in kept], [r["a"] for r in kept]
     )
-    difference, _ = found.differences["a", "b"]
+    difference = found.differences["a", "b"].paired
     assert (
         difference.difference == pytest.approx(found.shared["b"] - found.shared["a"])
         and difference.n == 77
@@ -96,7 +96,7 @@ def test_numbers_are_compared_by_their_order() -> None:
     assert found.measure == "spearman" and found.shared["b"] == pytest.approx(
         spearmanr(labels, noise[1]).statistic
     )
-    difference, p = found.differences["a", "b"]
+    difference, p = found.differences["a", "b"].paired, found.differences["a", "b"].p_adjusted
     assert (
         difference.interval is not None
         and difference.interval.low > 0
@@ -140,7 +140,7 @@ def test_missing_verdicts_are_no_way_to_be_better() -> None:
     assert (
         "b has none for" in found.verdict
         and found.best == "a"
-        and found.limits["a", "b"][0] <= 0 <= found.limits["a", "b"][1]
+        and found.differences["a", "b"].ends.covers(0.0)
     )
     assert found.missed({"accuracy": 0.95}, name="b") and not found.missed(
         {"accuracy": 0.8}, name="b"
