@@ -530,10 +530,10 @@ def judge_select(
     runner, path = runner_of(known, run.llm, run.base_url), rows_file(data)
     if judge is not None and judge not in runner.grader_configs:
         raise ConfigError(f"--judge: {unknown_name('judge', judge, runner.grader_configs)}")
-    how = {"cluster": known.get("cluster"), "limit": limit, "seed": run.seed}
-    asked = {"as_good_within": as_good_within, "second_labels": second_labels, "by": by}
+    how: dict[str, Any] = {"cluster": known.get("cluster"), "limit": limit, "seed": run.seed}
+    how |= {"as_good_within": as_good_within, "second_labels": second_labels, "by": by}
     with run.resumable():
-        selection = find_judge(runner, path, labels, options=options, **how, **asked)
+        selection = find_judge(runner, path, labels, options=options, **how)
     markdown, report = as_format == "md", selection.report
     lines = opt.table_lines(selection.rows(), markdown)
     opt.show(

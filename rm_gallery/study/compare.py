@@ -11,9 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from rm_gallery.core.stats import Floats, np
+from rm_gallery.core.stats.columns import crossed
 from rm_gallery.core.stats.intervals import Interval, shown_side
 from rm_gallery.core.stats.significance import PairedDifference, described, holm, sign_test
-from rm_gallery.core.stats.uncertainty import Estimate, clustered_mean, pooled
+from rm_gallery.core.stats.uncertainty import (
+    Estimate,
+    clustered_mean,
+    heterogeneity_between,
+    max_t,
+    pooled,
+)
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import UNNAMED, Record, by_cause, plain
@@ -21,9 +28,14 @@ from rm_gallery.gallery.benchmarks.rewardbench2 import TIES_RULE, ties_differenc
 from rm_gallery.study.paired_runs import Codes, Matched, Pairs, RunSamples, mean_of, suspicion_of
 from rm_gallery.study.runs import OpenRun, SampleRow, open_run
 
+LEVEL = 0.05
+"""A p-value, corrected for all that was tested, below which something is shown."""
 EXAMPLES = 5
 LONGEST = 400
-_FIGURES = "name first second difference bounds ci95 p_value p_adjusted n n_clusters needed"
+_FIGURES = (
+    "name first second difference bounds ci95 p_value p_adjusted correction n n_clusters needed "
+    "detectable"
+)
 """The figures of a difference, in the order of its JSON."""
 _SAME = ("benchmark", "rule", "data")
 """What has to be the same in two manifests."""
@@ -38,12 +50,15 @@ class Difference(Record):
         first: score of the first run, on the samples compared.
         second: score of the second run.
         paired: second minus first with interval and p-value.
-        p_adjusted: p-value corrected for all subsets and runs compared (Holm); None where there is
-            none.
+        p_adjusted: p-value corrected for all runs compared, of subsets for all subsets and runs;
+            None where there is none.
+        correction: max-T where all that is corrected is of the same samples, else Holm; None where
+            there is one p-value.
         bounds: the difference when every score that is missing is at its worst for the second run
             (none of its own right, all of the first's right), and when it is at its best; both are
             the difference where nothing is missing.
         at_worst: the 95 % interval of the former.
+        figure: what `paired` is made of, while p-values are corrected.
     """
 
     name: str
@@ -53,6 +68,8 @@ class Difference(Record):
     p_adjusted: float | None = None
     bounds: Interval | None = None
     at_worst: Interval | None = None
+    correction: str | None = None
+    figure: Estimate | None = field(default=None, repr=False, compare=False)
 
     @property
     def better(self) -> str | None:
@@ -77,6 +94,8 @@ class RunComparison(Record):
         first: the run compared with, and `second`, the run compared, by folder and reward.
         whole: the headline.
         by_subset: the subsets, by name.
+        heterogeneity: p-value of "the difference is the same in all subsets", whatever is missing
+            would have got; None where there are no two, or where they share clusters.
         only_first: right in the first run and wrong in the second, and
         only_second: the other way round; None where credits are not all 0 or 1. `mcnemar_p` is
             McNemar's mid-p-value of these, which takes samples as independent.
@@ -106,6 +125,7 @@ class RunComparison(Record):
     suspicion: Mapping[str, Any] = field(default_factory=dict)
     examples: tuple[dict[str, Any], ...] = ()
     notes: tuple[str, ...] = field(default=())
+    heterogeneity: float | None = None
 
 
 def compare(*runs: str | Path | OpenRun, examples: int = EXAMPLES) -> list[RunComparison]:
@@ -117,7 +137,7 @@ def compare(*runs: str | Path | OpenRun, examples: int = EXAMPLES) -> list[RunCo
 
     Returns:
         One comparison per run but the first. Differences are second minus first; p-values of
-        subsets are corrected together.
+        headlines are corrected together, and those of subsets.
 
     Raises:
         ConfigError: fewer than two runs, runs of different data or rules (naming the difference),
@@ -166,7 +186,8 @@ def check_same(first: OpenRun, second: OpenRun) -> None:
         )
 
 
-def _compare(first: RunSamples, second: RunSamples, examples: int) -> RunComparison:
+def _compare(first: RunSamples, second: RunSamples, examples: int) -> tuple[RunComparison, int]:
+    """The comparison, and a hash of the samples of the first run that it is of."""
     for samples in (first, second):
         _check_credits(samples)
     runs, matched = (first.run, second.run), Matched(first, second)
@@ -186,6 +207,7 @@ def _compare(first: RunSamples, second: RunSamples, examples: int) -> RunCompari
     missing, shown, n_both = matched.missing(), tuple(_examples(scored, examples)), len(scored)
     only_first, only_second, mcnemar_p = _mcnemar(scored)
     suspicion, n_pairs = suspicion_of(pairs) if any(missing.values()) else {}, len(pairs)
+    of_samples, alone = hash(scored.place[0].tobytes()), not crossed(pairs.clusters, pairs.subset)
     del scored  # of a million samples tens of megabytes
     at_worst, at_best = (whole, parts), (whole, parts)
     if any(missing.values()):
@@ -195,6 +217,11 @@ def _compare(first: RunSamples, second: RunSamples, examples: int) -> RunCompari
             _differences(with_never_begun.fill(1.0 - best, best).scored)[:2] for best in (0.0, 1.0)
         )
     low, high = ({part.name: part for part in end[1]} for end in (at_worst, at_best))
+    limits = [
+        (one, other)
+        for p in parts
+        if (one := low[p.name].figure) and (other := high[p.name].figure)
+    ]
     notes += [
         *subset_notes,
         *(
@@ -210,7 +237,7 @@ def _compare(first: RunSamples, second: RunSamples, examples: int) -> RunCompari
                 f"{before} in {first.run.folder.name} and as {now} in {second.run.folder.name}"
             )
             notes.append(f"{model or 'the model'} answered as {in_each}")
-    return RunComparison(
+    comparison = RunComparison(
         first=first.name,
         second=second.name,
         benchmark=str(
@@ -218,7 +245,9 @@ def _compare(first: RunSamples, second: RunSamples, examples: int) -> RunCompari
         ),
         rule=str(first.run.report.get("rule") or ""),
         whole=_with_limits(whole, at_worst[0], at_best[0]),
-        by_subset=tuple(_with_limits(p, low[p.name], high[p.name]) for p in parts)
+        by_subset=tuple(
+            replace(_with_limits(p, low[p.name], high[p.name]), figure=None) for p in parts
+        )
         if len(parts) > 1
         else (),
         only_first=only_first,
@@ -232,7 +261,9 @@ def _compare(first: RunSamples, second: RunSamples, examples: int) -> RunCompari
         suspicion=suspicion,
         examples=shown,
         notes=tuple(notes),
+        heterogeneity=heterogeneity_between(limits) if alone else None,
     )
+    return comparison, of_samples
 
 
 def _check_credits(samples: RunSamples) -> None:
@@ -319,7 +350,7 @@ def _mean_difference(
 
 
 def _difference(name: str, sides: Sequence[float | None], mean: Estimate, n: int) -> Difference:
-    return Difference(name, sides[0], sides[1], described(mean)._replace(n=n))
+    return Difference(name, sides[0], sides[1], described(mean)._replace(n=n), figure=mean)
 
 
 def _means(credit: Floats) -> list[float | None]:
@@ -436,23 +467,33 @@ def _side_record(credit: float, row: SampleRow) -> dict[str, Any]:
     return {"credit": credit, "scores": list(row.scores), "reasons": reasons}
 
 
-def _adjusted(comparisons: Sequence[RunComparison]) -> list[RunComparison]:
-    """The comparisons with p-values corrected for all that were made: headlines together, and
-    subsets together.
+def _adjusted(found: Sequence[tuple[RunComparison, int]]) -> list[RunComparison]:
+    """The comparisons with p-values corrected for all that were made: headlines together, by max-T
+    where they are of the same samples, and subsets together, which are of different ones.
     """
+    comparisons = [one for one, _ in found]
 
-    def corrected(parts: Sequence[Difference]) -> list[Difference]:
+    def corrected(parts: Sequence[Difference], same: bool) -> list[Difference]:
         known = [part.paired.p_value for part in parts if part.paired.p_value is not None]
-        values = iter(holm(known))
+        figures = [part.figure for part in parts if part.figure is not None]
+        tested = [p for p in max_t(figures) if p is not None] if same else holm(known)
+        how = None if len(known) < 2 else "max-T" if same else "Holm"
+        values = iter(tested)
         return [
-            part if part.paired.p_value is None else replace(part, p_adjusted=next(values))
+            part
+            if part.paired.p_value is None
+            else replace(part, p_adjusted=next(values), correction=how)
             for part in parts
         ]
 
-    wholes = corrected([one.whole for one in comparisons])
-    subsets = iter(corrected([part for one in comparisons for part in one.by_subset]))
+    wholes = corrected([one.whole for one in comparisons], len({rows for _, rows in found}) == 1)
+    subsets = iter(corrected([part for one in comparisons for part in one.by_subset], False))
     return [
-        replace(one, whole=whole, by_subset=tuple(next(subsets) for _ in one.by_subset))
+        replace(
+            one,
+            whole=replace(whole, figure=None),
+            by_subset=tuple(next(subsets) for _ in one.by_subset),
+        )
         for one, whole in zip(comparisons, wholes, strict=True)
     ]
 

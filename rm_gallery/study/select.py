@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from typing import Any, TypeVar
@@ -36,6 +36,7 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.figures import Record, plain
 from rm_gallery.gallery.benchmarks.judgements import NOT_ASKED
 from rm_gallery.study.cards import counts_of
+from rm_gallery.study.compare import LEVEL
 from rm_gallery.study.grading import (
     GradedRow,
     GradeReport,
@@ -48,8 +49,6 @@ from rm_gallery.study.grading import (
 from rm_gallery.study.runs import RowChange, without_empty
 
 MEASURES = ("accuracy", "kappa", "spearman")
-LEVEL = 0.05
-"""A p-value, corrected for all that was tested, below which something is shown."""
 K = TypeVar("K", bound=Hashable)
 
 
@@ -140,12 +139,13 @@ class JudgeDifference(Record):
         return Interval(*(end.estimate for end in self.limits))
 
     @property
-    def shown(self) -> int:
+    def shown(self) -> int | None:
         """1 where the judge is shown to agree more, -1 the other, whatever the missing scores were
-        and p-values corrected; 0 for neither.
+        and p-values corrected; 0 for neither, None where nothing can be tested.
         """
-        sure = self.p_adjusted is not None and self.p_adjusted < LEVEL
-        return sure * ((self.ends.low > 0.0) - (self.ends.high < 0.0))
+        if self.p_adjusted is None:
+            return None
+        return (self.p_adjusted < LEVEL) * ((self.ends.low > 0.0) - (self.ends.high < 0.0))
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
@@ -180,25 +180,27 @@ class Person(Record):
         """How people agree, and which judges cannot be told from them."""
         if self.measure not in self.figure.figures:
             return f" Of {self.figure.name} there is no {self.measure} with the labels."
-        said = (
-            " cannot be told from a person",
-            " agrees more than people",
-            " agrees less than people",
-        )
-        parts = []
-        for name, found in self.differences.items():
-            seen = found.paired.detectable if found.p_adjusted is not None else None
-            reach = (
-                f" (a difference of {seen:.2g} would be seen)" if seen and not found.shown else ""
-            )
-            known = found.limits is not None and found.p_adjusted is not None
-            told = said[found.shown] if known else " cannot be compared with people"
-            parts.append(f"{name}{told}{reach}")
-        figure = _with_interval(self.figure, self.measure)
-        return (
-            f" People agree with each other by {self.measure} {figure}, {self.figure.n} rows: "
-            f"{', '.join(parts)}."
-        )
+        agreed = f"{_with_interval(self.figure, self.measure)}, {self.figure.n} rows"
+        told = f" People agree with each other by {self.measure} {agreed}."
+        for side, said in _BESIDE_PEOPLE.items():
+            own = {name: one for name, one in self.differences.items() if one.shown == side}
+            reach = _reach(own.values(), lambda size: f"{size:.3f}") if side == 0 else ""
+            told += f" {said}: {', '.join(own)}{reach}." if own else ""
+        return told
+
+
+_BESIDE_PEOPLE = {
+    1: "Agree more than people",
+    0: "Cannot be told from a person",
+    -1: "Agree less than people",
+    None: "Cannot be compared with people",
+}
+
+
+def _reach(found: Iterable[JudgeDifference], size: Callable[[float], str]) -> str:
+    """The smallest difference that rows which show none would show; empty where nobody knows."""
+    sizes = [one.paired.detectable for one in found if one.paired.detectable is not None]
+    return f"; these rows would show a difference of {size(max(sizes))}" if sizes else ""
 
 
 @dataclass(frozen=True)
@@ -271,15 +273,13 @@ class JudgeSelection:
     def _recommended(self, used: str, best: str, constant: Sequence[str]) -> str:
         if best == used:
             rivals = {
-                other: found.paired.detectable
+                other: found
                 for (first, other), found in self.differences.items()
-                if first == used and other not in constant and found.shown >= 0
+                if first == used and other not in constant and found.shown != -1
             }
-            sizes = [size for size in rivals.values() if size is not None]
-            seen = f", which would show one of {self._size(max(sizes))}" if sizes else ""
             note = (
-                f"; {', '.join(rivals)} cannot be told apart from it with {self.judges[0].n} "
-                f"rows{seen}"
+                f"; {', '.join(rivals)} cannot be told apart from it with {self.judges[0].n} rows"
+                f"{_reach(rivals.values(), self._size)}"
             )
             return (
                 f"Keep {used}: none {'that tells answers apart ' if constant else ''}agrees more "
@@ -287,13 +287,12 @@ class JudgeSelection:
             )
         found = self.differences[used, best]
         paired, ends = found.paired, found.ends
-        low, high = paired.interval or (math.nan, math.nan)
-        shown = (paired.difference, low, high, *ends)
-        gap, low_text, high_text, worst, top = map(self._points, shown)
-        evidence = f"{gap} [{low_text}, {high_text}], {self.n_shared} rows"
+        gap, worst, top = map(self._points, (paired.difference, *ends))
+        interval = ", ".join(map(self._points, paired.interval or ())) or NO_INTERVAL
+        evidence = f"{gap} [{interval}], {self.n_shared} rows"
         if ends.low < ends.high:
             evidence += f" that all judged, {worst} to {top} whatever the missing scores were"
-        if found.shown > 0:
+        if found.shown == 1:
             how = f" ({self.correction})" if self.correction else ""
             p = f"p = {found.p_adjusted:.2g}{how}"
             return f"Take {best}: it agrees more with the labels than {used}, by {evidence}, {p}."
@@ -302,8 +301,7 @@ class JudgeSelection:
             if paired.needed
             else ""
         )
-        if paired.detectable is not None:
-            more += f"; these would show one of {self._size(paired.detectable)}"
+        more += _reach([found], self._size)
         if used in constant:
             return (
                 f"{used} cannot be recommended, and {best} is not shown to agree more with the "
@@ -360,15 +358,14 @@ class JudgeSelection:
         }
         if not tested:
             return (
-                f" Whether differences differ by {self.by} cannot be told: two values or more need "
-                f"clusters of their own, none of them in several."
+                f" Whether a difference differs by {self.by} cannot be told: that needs two values or "
+                f"more with clusters of their own."
             )
         adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
         differ = [f"{pair} (p = {p:.2g})" for pair, p in adjusted.items() if p < LEVEL]
         if differ:
             return f" The difference differs by {self.by}: {', '.join(differ)}."
-        least = min(adjusted.values())
-        return f" No difference is shown to differ by {self.by} (p = {least:.2g} or more)."
+        return f" No difference is shown to differ by {self.by} (least p = {min(adjusted.values()):.2g})."
 
     def _size(self, value: float) -> str:
         return self._points(value).lstrip("+")
@@ -614,19 +611,11 @@ def _selected(
         name: rows[kept].agreement(measure, column.at(kept).said(measure))
         for name, column in columns.items()
     }
-    pairs = {
-        (a, b): rows.compared(measure, columns[a], columns[b], kept)
+    subsets = cluster_numbers([row.subset for row in labelled], len(labelled))
+    found = {
+        (a, b): rows.compared(measure, columns[a], columns[b], kept, subsets)
         for a, b in combinations(columns, 2)
     }
-    found = _corrected(pairs)
-    if by is not None:
-        subsets = cluster_numbers([row.subset for row in labelled], len(labelled))
-        found = {
-            (a, b): replace(
-                one, heterogeneity=rows.heterogeneity(measure, columns[a], columns[b], subsets)
-            )
-            for (a, b), one in found.items()
-        }
     person = None
     if second_labels is not None:
         person = _person(rows, columns, second_labels, [row.second_label for row in labelled])
@@ -635,7 +624,7 @@ def _selected(
         judges,
         int(kept.sum()),
         {name: one.estimate for name, one in agreed.items() if one is not None},
-        found,
+        _corrected(found),
         report,
         person=person,
         by=by,
@@ -719,26 +708,27 @@ class _Labelled:
         low, high = (self.difference(measure, one[1 - k], other[k]) for k in (0, 1))
         return None if low is None or high is None else (low, high)
 
-    def compared(self, measure: str, first: _Judge, second: _Judge, kept: Bools) -> JudgeDifference:
-        """Second minus first on the rows that are kept, with limits over all rows."""
+    def compared(
+        self,
+        measure: str,
+        first: _Judge,
+        second: _Judge,
+        kept: Bools,
+        subsets: Integers | None = None,
+    ) -> JudgeDifference:
+        """Second minus first on the rows that are kept, with limits over all rows, and whether it
+        differs between subsets: of those that share clusters nothing is said, since they are no
+        witnesses of their own.
+        """
         said = (judge.at(kept).said(measure) for judge in (first, second))
         gap = self[kept].difference(measure, *said)
-        paired = PairedDifference(None, None, None, None, int(kept.sum()), 0, 0)
-        return JudgeDifference(
-            paired if gap is None else described(gap), self.limits(measure, first, second)
-        )
-
-    def heterogeneity(
-        self, measure: str, first: _Judge, second: _Judge, subsets: Integers
-    ) -> float | None:
-        """p-value of "second minus first is the same in all subsets"; None for subsets that share
-        clusters, which are no witnesses of their own.
-        """
-        if crossed(self.clusters, subsets):
-            return None
-        inside = (subsets == code for code in range(int(subsets.max()) + 1))
-        parts = (self[own].limits(measure, first.at(own), second.at(own)) for own in inside)
-        return heterogeneity_between([part for part in parts if part is not None])
+        nothing = PairedDifference(None, None, None, None, int(kept.sum()), 0, 0)
+        paired, p = nothing if gap is None else described(gap), None
+        if subsets is not None and not crossed(self.clusters, subsets):
+            inside = (subsets == code for code in np.unique(subsets))
+            parts = (self[own].limits(measure, first.at(own), second.at(own)) for own in inside)
+            p = heterogeneity_between([part for part in parts if part is not None])
+        return JudgeDifference(paired, self.limits(measure, first, second), heterogeneity=p)
 
 
 @dataclass
