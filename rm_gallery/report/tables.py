@@ -260,6 +260,8 @@ def _comparison_lines(comparison: RunComparison) -> list[str]:
     if comparison.heterogeneity is not None:
         told = "differs" if comparison.heterogeneity < LEVEL else "is not shown to differ"
         lines.append(f"the difference {told} between subsets, p {_p(comparison.heterogeneity)}")
+    elif comparison.by_subset:
+        lines.append("subsets share prompts or have too few, so no test tells whether they differ")
     parts = {"all": [whole], "subsets": comparison.by_subset}
     by = {name: {one.correction for one in own} - {None} for name, own in parts.items()}
     if how := [f"{name} by {one}" for name, own in by.items() for one in own]:

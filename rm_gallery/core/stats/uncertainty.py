@@ -190,11 +190,14 @@ class Estimate:
 
     @property
     def _variance_or_unseen(self) -> float:
-        """The variance; where no row differs, one as wide as the interval of what was not seen."""
+        """The variance; where no row differs, that of what was not seen, by the farther end of the
+        interval.
+        """
         ends = self.interval()
         if self.variance > 0.0 or ends is None:
             return self.variance
-        return ((ends.high - ends.low) / (2.0 * t_quantile(math.inf, 0.95))) ** 2
+        reach = max(ends.high - self.estimate, self.estimate - ends.low)
+        return (reach / t_quantile(math.inf, 0.95)) ** 2
 
     # -- what follows ------------------------------------------------------------------------------
 
