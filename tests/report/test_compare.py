@@ -145,8 +145,8 @@ def test_runs_on_the_same_samples_are_corrected_together_and_else_by_holm(tmp_pa
     found = compare(one, two, three)[0]
     assert {part.correction for part in found.by_subset} == {"Holm"}
     assert found.to_dict()["whole"]["correction"] == "max-T"
-    part = run(tmp_path / "part", data[:90], 7)
-    assert [found.whole.correction for found in compare(one, two, part)] == ["Holm", "Holm"]
+    fewer = run(tmp_path / "fewer", data[:90], 7)
+    assert [found.whole.correction for found in compare(one, two, fewer)] == ["Holm", "Holm"]
     assert compare(one, two)[0].whole.correction is None, "one difference needs none"
     told = command("compare", str(one), str(two), str(three)).out
     assert "p adj.: all by max-T, subsets by Holm" in " ".join(told.split())
@@ -156,18 +156,17 @@ def test_whether_the_difference_differs_between_subsets_and_what_would_have_been
     tmp_path: Path,
 ) -> None:
     about = {"benchmark": "b", "rule": "r", "data": "d"}
-    credits = {
-        "one": lambda k: float(k % 10 < 6),
-        "two": lambda k: float(k % 10 < 6) if k % 7 else float(k % 4 > 0),
-    }
+    number = np.arange(200)
+    once = (number % 10 < 6) * 1.0
+    credits = {"one": once, "two": np.where(number % 7 > 0, once, number % 4 > 0)}
     for name, credit in credits.items():
         rows = [
-            row(k, credit=credit(k), subset="xy"[k >= 100], prompt=f"q{k}", id=str(k))
+            row(k, credit=float(credit[k]), subset="xy"[k >= 100], prompt=f"q{k}", id=str(k))
             for k in range(200)
         ]
         write_run(tmp_path / name, rows, report(200), manifest=about)
     (found,) = compare(tmp_path / "one", tmp_path / "two")
-    change = np.array([credits["two"](k) - credits["one"](k) for k in range(200)])
+    change = credits["two"] - credits["one"]
     by_hand = ttest_ind(change[:100], change[100:], equal_var=False).pvalue
     assert found.heterogeneity == pytest.approx(by_hand, abs=0.02)
     seen = (1.96 + 0.8416) * change.std() / math.sqrt(200)

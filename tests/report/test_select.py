@@ -288,6 +288,12 @@ def test_the_command_prints_a_table_and_holds_a_judge_to_a_limit(
         assert command("judge-select", "judges.yaml", "rows.jsonl", *limit, *more).code == code, (
             more
         )
+    done = command(
+        "judge-select", "judges.yaml", "rows.jsonl", "--as-good-within", "5", "--by", "ok"
+    )
+    assert done.code == 0 and "as good as now within 5.0 points: other." in done.out, done.err
+    for option in (("--as-good-within", "0"), ("--by", "kind"), ("--second-labels", "second")):
+        assert command("judge-select", "judges.yaml", "rows.jsonl", *option).code == 2
     for wrong in ("kapa=0.6", "kappa", "kappa=2", "kappa=x"):
         assert command("judge-select", "judges.yaml", "rows.jsonl", "--fail-under", wrong).code == 2
     Path("judges.yaml").write_text(CONFIG.replace("threshold: 0.5", "threshold: high"))
