@@ -481,6 +481,9 @@ def judge_select(
     fail_under: Annotated[list[str] | None, typer.Option(metavar="MEASURE=X")] = None,
     judge: str | None = None,
     use_ci: opt.UseCi = False,
+    as_good_within: float | None = None,
+    second_labels: str | None = None,
+    by: str | None = None,
     limit: opt.Limit = None,
     as_format: opt.Form = "text",
     *,
@@ -495,6 +498,10 @@ def judge_select(
         labels: Column of people's labels; a config names one itself.
         fail_under: Exit with 1 when kappa, accuracy or spearman is lower at worst; may be repeated.
         judge: The judge that --fail-under is about; the first by default.
+        as_good_within: Name the judges shown to agree less by no more than this, in points
+            (hundredths of a correlation).
+        second_labels: Column of a second person's labels: what people reach stands beside the judges.
+        by: Column of subsets that the difference of two judges may differ between.
         as_format: text, or md for a comment on a change.
     """
     from rm_gallery.study.select import judge_select as find_judge
@@ -516,7 +523,8 @@ def judge_select(
     runner, path = runner_of(known, run.llm, run.base_url), rows_file(data)
     if judge is not None and judge not in runner.grader_configs:
         raise ConfigError(f"--judge: {unknown_name('judge', judge, runner.grader_configs)}")
-    how = {"cluster": known.get("cluster"), "limit": limit, "seed": run.seed}
+    how: dict[str, Any] = {"cluster": known.get("cluster"), "limit": limit, "seed": run.seed}
+    how |= {"as_good_within": as_good_within, "second_labels": second_labels, "by": by}
     with run.resumable():
         selection = find_judge(runner, path, people, options=options, **how)
     markdown, report = as_format == "md", selection.report

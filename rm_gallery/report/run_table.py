@@ -34,15 +34,13 @@ from rm_gallery.gallery.benchmarks.lead import (
 )
 from rm_gallery.report.cells import harmless
 from rm_gallery.report.run_figures import figures_of
-from rm_gallery.study.compare import Difference, check_same, compare
+from rm_gallery.study.compare import LEVEL, Difference, check_same, compare
 from rm_gallery.study.runs import OpenRun, open_run, sound
 from rm_gallery.study.summary import summarize
 
 OVERALL = "overall"
 CORRECTED = "corrected by labels"
 """The column of what labels of people make of `OVERALL`, which is the judge's alone."""
-LEVEL = 0.05
-"""A p-value, corrected for all that was tested, below which a difference is marked."""
 MARK = "†"
 
 
@@ -107,9 +105,12 @@ class RunTable:
         if tested:
             only = tested == [OVERALL] and len(self.columns) > 1
             scope = f" Only {OVERALL} was tested." if only else ""
+            tests = (cell.against for row in self.cells for cell in row if cell.against)
+            known = sorted({f"{test.correction}-" for test in tests if test.correction})
+            corrected = f"{' and '.join(known)}corrected p" if known else "p"
             lines.append(
                 f"{MARK}: worse than the best of the column on the samples both scored (paired by "
-                f"prompt, Holm-corrected p < 0.05).{scope}"
+                f"prompt, {corrected} < 0.05).{scope}"
             )
         for name, report in zip(self.names, self.reports, strict=True):
             missing = report.get("missing")

@@ -238,7 +238,7 @@ def _p(value: float | None) -> str:
 
 def _comparison_lines(comparison: RunComparison) -> list[str]:
     """What a difference says in words, and what was left out."""
-    from rm_gallery.study.compare import left_out
+    from rm_gallery.study.compare import LEVEL, left_out
 
     whole, paired = comparison.whole, comparison.whole.paired
     lines = [
@@ -252,11 +252,22 @@ def _comparison_lines(comparison: RunComparison) -> list[str]:
         more = ""
         if paired.needed is not None:
             more = f"; about {paired.needed:,} samples would show one of this size"
+        if paired.detectable is not None:
+            more += f"; these would show one of {100 * paired.detectable:.1f} points"
         lines.append(f"no difference is shown: chance explains it{more}")
     elif paired.interval is not None:
         lines.append("what is missing may explain the difference, so neither is shown to be better")
     elif paired.difference is not None:
         lines.append(f"nothing is known about other prompts: {NO_INTERVAL}")
+    if comparison.heterogeneity is not None:
+        told = "differs" if comparison.heterogeneity < LEVEL else "is not shown to differ"
+        lines.append(f"the difference {told} between subsets, p {_p(comparison.heterogeneity)}")
+    elif comparison.by_subset:
+        lines.append("subsets share prompts or have too few, so no test tells whether they differ")
+    parts = {"all": [whole], "subsets": comparison.by_subset}
+    by = {name: {one.correction for one in own} - {None} for name, own in parts.items()}
+    if how := [f"{name} by {one}" for name, own in by.items() for one in own]:
+        lines.append(f"p adj.: {', '.join(how)}")
     if comparison.mcnemar_p is not None:
         lines.append(
             f"right in the first only: {comparison.only_first}, in the second only: "

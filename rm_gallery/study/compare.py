@@ -8,13 +8,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from rm_gallery.core.stats import np
 from rm_gallery.core.stats.changes import SAME
+from rm_gallery.core.stats.columns import crossed, first_seen
 from rm_gallery.core.stats.intervals import Interval, shown_side
 from rm_gallery.core.stats.significance import PairedDifference, described, holm, sign_test
-from rm_gallery.core.stats.uncertainty import Estimate, clustered_mean, pooled
+from rm_gallery.core.stats.uncertainty import (
+    Estimate,
+    clustered_mean,
+    heterogeneity_between,
+    max_t,
+    pooled,
+)
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import (
@@ -27,9 +34,14 @@ from rm_gallery.gallery.benchmarks.rewardbench2 import TIES_RULE, ties_differenc
 from rm_gallery.study.paired_runs import ABSENT, Codes, Pairs, RunSamples, suspicion_of
 from rm_gallery.study.runs import OpenRun, open_run
 
+LEVEL = 0.05
+"""A p-value, corrected for all that was tested, below which something is shown."""
 EXAMPLES = 5
 LONGEST = 400
-_FIGURES = "name first second difference bounds ci95 p_value p_adjusted n n_clusters needed"
+_FIGURES = (
+    "name first second difference bounds ci95 p_value p_adjusted correction n n_clusters needed "
+    "detectable"
+)
 """The figures of a difference, in the order of its JSON."""
 _SAME = {"benchmark": "benchmark", "rule": "version of the rule", "data": "content of the data"}
 """What has to be the same in two manifests, in words."""
@@ -44,12 +56,15 @@ class Difference(Record):
         first: score of the first run, on the samples compared.
         second: score of the second run.
         paired: second minus first with interval and p-value.
-        p_adjusted: p-value corrected for all subsets and runs compared (Holm); None where there is
-            none.
+        p_adjusted: p-value corrected for all runs compared, of subsets for all subsets and runs;
+            None where there is none.
+        correction: max-T where all that is corrected is of the same samples, else Holm; None where
+            there is one p-value.
         bounds: the difference when every score that is missing is at its worst for the second run
             (none of its own right, all of the first's right), and when it is at its best; both are
             the difference where nothing is missing.
         at_worst: the 95 % interval of the former.
+        figure: what `paired` is made of, while p-values are corrected.
     """
 
     name: str
@@ -59,6 +74,8 @@ class Difference(Record):
     p_adjusted: float | None = None
     bounds: Interval | None = None
     at_worst: Interval | None = None
+    correction: str | None = None
+    figure: Estimate | None = field(default=None, repr=False, compare=False)
 
     @property
     def better(self) -> str | None:
@@ -83,6 +100,8 @@ class RunComparison(Record):
         first: the run compared with, and `second`, the run compared, by folder and reward.
         whole: the headline.
         by_subset: the subsets, by name.
+        heterogeneity: p-value of "the difference is the same in all subsets", whatever is missing
+            would have got; None where there are no two, or where they share clusters.
         only_first: right in the first run and wrong in the second, and
         only_second: the other way round; None where credits are not all 0 or 1. `mcnemar_p` is
             McNemar's mid-p-value of these, which takes samples as independent.
@@ -112,6 +131,7 @@ class RunComparison(Record):
     suspicion: Mapping[str, Any] = field(default_factory=dict)
     examples: tuple[dict[str, Any], ...] = ()
     notes: tuple[str, ...] = field(default=())
+    heterogeneity: float | None = None
 
 
 def compare(*runs: str | Path | OpenRun, examples: int = EXAMPLES) -> list[RunComparison]:
@@ -123,7 +143,7 @@ def compare(*runs: str | Path | OpenRun, examples: int = EXAMPLES) -> list[RunCo
 
     Returns:
         One comparison per run but the first. Differences are second minus first; p-values of
-        subsets are corrected together.
+        headlines are corrected together, and those of subsets.
 
     Raises:
         ConfigError: fewer than two runs, runs of different data or rules (naming the difference),
@@ -171,7 +191,8 @@ def check_same(first: OpenRun, second: OpenRun) -> None:
         )
 
 
-def _compare(first: RunSamples, second: RunSamples, examples: int) -> RunComparison:
+def _compare(first: RunSamples, second: RunSamples, examples: int) -> tuple[RunComparison, int]:
+    """The comparison, and a hash of the samples of the first run that it is of."""
     for samples in (first, second):
         _check_credits(samples)
     runs, every = (first.run, second.run), Pairs.of(first, second)
@@ -195,6 +216,14 @@ def _compare(first: RunSamples, second: RunSamples, examples: int) -> RunCompari
     if lacking:
         low, high = (_figures(replace(wanted, best=best).counted)[0] for best in (0.0, 1.0))
     whole, *parts = (_difference(name, figures[name], low, high) for name in figures)
+    limits = [
+        (one, other)
+        for name in figures
+        if name is not None
+        and (one := low.get(name, _NONE).gap)
+        and (other := high.get(name, _NONE).gap)
+    ]
+    alone = not crossed(first_seen(scored.cluster), scored.subset)
     only_first, only_second, mcnemar_p = _mcnemar(scored)
     notes += [
         *subset_notes,
@@ -211,7 +240,7 @@ def _compare(first: RunSamples, second: RunSamples, examples: int) -> RunCompari
                 f"{before} in {first.run.folder.name} and as {now} in {second.run.folder.name}"
             )
             notes.append(f"{model or 'the model'} answered as {in_each}")
-    return RunComparison(
+    comparison = RunComparison(
         first=first.name,
         second=second.name,
         benchmark=str(
@@ -231,7 +260,9 @@ def _compare(first: RunSamples, second: RunSamples, examples: int) -> RunCompari
         suspicion=suspicion_of(pairs) if lacking else {},
         examples=tuple(_examples(scored, examples)),
         notes=tuple(notes),
+        heterogeneity=heterogeneity_between(limits) if alone else None,
     )
+    return comparison, hash(scored.place[0].tobytes())
 
 
 def _check_credits(samples: RunSamples) -> None:
@@ -271,22 +302,32 @@ def _check_answers(runs: tuple[OpenRun, OpenRun], only: Sequence[int]) -> None:
 
 
 _NOTHING = PairedDifference(None, None, None, None, 0, 0, 0)
-_Figure = tuple[PairedDifference, tuple[float | None, float | None]]
-"""Second minus first, and what both scored. No pulls: those of a million samples take 24 MB."""
+
+
+class _Figure(NamedTuple):
+    """Second minus first, what both scored, and what the uncertainty of the difference rests on."""
+
+    paired: PairedDifference
+    means: tuple[float | None, float | None]
+    gap: Estimate | None = None
+
+
+_NONE = _Figure(_NOTHING, (None, None))
 _Figures = dict[str | None, _Figure]
 """By subset; the headline is that of None."""
 
 
 def _difference(name: str | None, figure: _Figure, worst: _Figures, best: _Figures) -> Difference:
     """A difference with what it would be at worst and at best for the second run."""
-    low, high = (end.get(name, (_NOTHING,))[0] for end in (worst, best))
+    low, high = (end.get(name, _NONE).paired for end in (worst, best))
     ends = low.difference, high.difference
     return Difference(
         "all" if name is None else name or UNNAMED,
-        *figure[1],
-        figure[0],
+        *figure.means,
+        figure.paired,
         bounds=None if ends[0] is None or ends[1] is None else Interval(ends[0], ends[1]),
         at_worst=low.interval,
+        figure=figure.gap if name is None else None,
     )
 
 
@@ -297,7 +338,7 @@ def _figures(pairs: Pairs) -> tuple[_Figures, list[str]]:
     of the mean credit, with a note.
     """
     if not len(pairs):
-        return {None: (_NOTHING, (None, None))}, ["no sample is scored in both runs"]
+        return {None: _NONE}, ["no sample is scored in both runs"]
     first, here = pairs.runs[0], set(np.unique(pairs.subset).tolist())
     subsets = {name: code for name, code in sorted(first.subsets.items()) if code in here}
     reported = first.run.report.get("by_subset")
@@ -313,7 +354,7 @@ def _figures(pairs: Pairs) -> tuple[_Figures, list[str]]:
             gap, sides = of_ties[0], (of_ties[2], of_ties[1])
             composites[name] = gap
         assert gap is not None
-        parts[name] = described(gap)._replace(n=len(own)), sides
+        parts[name] = _Figure(described(gap)._replace(n=len(own)), sides, gap)
     linear = {code: 1.0 for name, code in subsets.items() if name in parts.keys() - composites}
     is_mean, weights = _subset_weights(first, linear, len(linear) == len(subsets))
     kept = pairs if weights is None else pairs[np.isin(pairs.subset, list(weights))]
@@ -322,13 +363,13 @@ def _figures(pairs: Pairs) -> tuple[_Figures, list[str]]:
     if composites:
         each = [(whole, len(linear)), *((gap, 1) for gap in composites.values())]
         whole = pooled([(gap, float(weight)) for gap, weight in each if gap is not None])
-        old, new = zip(*(own for _, own in parts.values()), strict=True)
+        old, new = zip(*(own.means for own in parts.values()), strict=True)
         sides = fmean(old), fmean(new)
     paired = _NOTHING if whole is None else described(whole)._replace(n=len(pairs))
     note = (
         "the rule's figure is no mean of credits; the headline here is the mean credit per sample"
     )
-    return {None: (paired, sides), **parts}, [] if is_mean else [note]
+    return {None: _Figure(paired, sides, whole), **parts}, [] if is_mean else [note]
 
 
 def _subset_weights(
@@ -405,23 +446,33 @@ def _examples(scored: Pairs, wanted: int) -> Iterable[dict[str, Any]]:
         }
 
 
-def _adjusted(comparisons: Sequence[RunComparison]) -> list[RunComparison]:
-    """The comparisons with p-values corrected for all that were made: headlines together, and
-    subsets together.
+def _adjusted(found: Sequence[tuple[RunComparison, int]]) -> list[RunComparison]:
+    """The comparisons with p-values corrected for all that were made: headlines together, by max-T
+    where they are of the same samples, and subsets together, which are of different ones.
     """
+    comparisons = [one for one, _ in found]
 
-    def corrected(parts: Sequence[Difference]) -> list[Difference]:
+    def corrected(parts: Sequence[Difference], same: bool) -> list[Difference]:
         known = [part.paired.p_value for part in parts if part.paired.p_value is not None]
-        values = iter(holm(known))
+        figures = [part.figure for part in parts if part.figure is not None]
+        tested = [p for p in max_t(figures) if p is not None] if same else holm(known)
+        how = None if len(known) < 2 else "max-T" if same else "Holm"
+        values = iter(tested)
         return [
-            part if part.paired.p_value is None else replace(part, p_adjusted=next(values))
+            part
+            if part.paired.p_value is None
+            else replace(part, p_adjusted=next(values), correction=how)
             for part in parts
         ]
 
-    wholes = corrected([one.whole for one in comparisons])
-    subsets = iter(corrected([part for one in comparisons for part in one.by_subset]))
+    wholes = corrected([one.whole for one in comparisons], len({rows for _, rows in found}) == 1)
+    subsets = iter(corrected([part for one in comparisons for part in one.by_subset], False))
     return [
-        replace(one, whole=whole, by_subset=tuple(next(subsets) for _ in one.by_subset))
+        replace(
+            one,
+            whole=replace(whole, figure=None),
+            by_subset=tuple(next(subsets) for _ in one.by_subset),
+        )
         for one, whole in zip(comparisons, wholes, strict=True)
     ]
 

@@ -128,12 +128,16 @@ def _validation_text(figures: Mapping[str, Any]) -> str:
 
 
 class GradedRow(NamedTuple):
-    """A row: its group, the results by grader, the labels by grader, and the key of its sample."""
+    """A row: its group, the results by grader, the labels by grader, the key of its sample, the label
+    of a second person, and the subset.
+    """
 
     cluster: str
     results: Results
     labels: Mapping[str, float | None]
     key: str
+    second_label: float | None = None
+    subset: str = ""
 
 
 @dataclass
@@ -241,6 +245,8 @@ def grade(
     *,
     labels: str | Mapping[str, str] | None = None,
     cluster: str | None = None,
+    second_labels: str | None = None,
+    by: str | None = None,
     limit: int | None = None,
     seed: int = 0,
     shard: str | None = None,
@@ -257,6 +263,8 @@ def grade(
         labels: the column of people's labels (numbers, true and false, or words such as pass and
             fail), for every grader or as {grader or aggregator: column}.
         cluster: column that says which rows belong together; by default those that ask the same.
+        second_labels: column of a second person's labels, and
+        by: column of subsets, both for `on_graded`.
         limit: grade a seeded sample of this many rows, in the order of the data.
         seed: of that sample.
         shard: as in `evaluate`.
@@ -274,7 +282,7 @@ def grade(
     """
     columns = [*runner.grader_configs, *(aggregator.name for aggregator in runner.aggregators)]
     wanted = _wanted(labels, columns)
-    own = ("labels", "cluster", "limit", "seed", "shard")
+    own = ("labels", "cluster", "second_labels", "by", "limit", "seed", "shard")
     chosen = chosen_options(options, runner.options, run_options, None, own)[0]
     own_rows, chosen = sharded(shard, chosen)
     identity: dict[str, Any] = {}
@@ -286,7 +294,9 @@ def grade(
     reasons = Reasons()
     began_at = time.monotonic()
     missingness = MissingnessTest()
-    waiting: deque[tuple[RowRef, Mapping[str, Any], dict[str, float | None]]] = deque()
+    waiting: deque[tuple[RowRef, Mapping[str, Any], dict[str, float | None], float | None]] = (
+        deque()
+    )
     tell = on_graded or (lambda _: None)
 
     def drawn() -> Iterator[Mapping[str, Any]]:
@@ -296,10 +306,11 @@ def grade(
                 control.unread = 1 + sum(1 for _ in rows)
                 return
             # read before the row is paid for
-            _check_cluster(cluster, row, where)
-            waiting.append(
-                (where, row, {name: _label(row, column, where) for name, column in wanted.items()})
-            )
+            for what, named in (("cluster", cluster), ("by", by)):
+                _check_column(what, named, row, where)
+            given = {name: _label(row, column, where) for name, column in wanted.items()}
+            second = _label(row, second_labels, where, "second_labels")
+            waiting.append((where, row, given, second))
             yield row
 
     with (
@@ -307,13 +318,12 @@ def grade(
         kept_in(chosen.run_dir) as keeping,
     ):
         for results in going:
-            where, given, known = waiting.popleft()
+            where, given, known, second = waiting.popleft()
             row = row_of(given)
             fields = _fields(runner, row)
-            named = "" if cluster is None else str(row.fields.get(cluster, ""))
-            group = named or _first_filled(fields, ASKED) or str(where)
+            group = _text_of(row, cluster) or _first_filled(fields, ASKED) or str(where)
             asked.append(hash_of(group))
-            graded = GradedRow(group, results, known, row.sample_key)
+            graded = GradedRow(group, results, known, row.sample_key, second, _text_of(row, by))
             _observe(missingness, fields, results, main)
             for name, result in results.items():
                 by_grader[name].add(result)
@@ -431,24 +441,31 @@ def _wanted(labels: Any, columns: Sequence[str]) -> dict[str, str]:
     return wanted
 
 
-def _check_cluster(cluster: str | None, row: Mapping[str, Any], where: RowRef) -> None:
-    # a misspelt column would make every question a cluster of its own, and intervals too narrow
-    if cluster is not None and cluster not in row:
-        raise ConfigError(f"cluster: {where}: {_no_column(cluster, row)}")
+def _text_of(row: TableRow, column: str | None) -> str:
+    return "" if column is None else str(row.fields.get(column, ""))
+
+
+def _check_column(what: str, column: str | None, row: Mapping[str, Any], where: RowRef) -> None:
+    # a misspelt cluster would make every question one of its own, and intervals too narrow
+    if column is not None and column not in row:
+        raise ConfigError(f"{what}: {where}: {_no_column(column, row)}")
 
 
 def _no_column(name: str, row: Mapping[str, Any]) -> str:
     return unknown_name("column", name, [str(column) for column in row])
 
 
-def _label(fields: Mapping[str, Any], column: str, where: RowRef) -> float | None:
-    if column not in fields:
-        raise ConfigError(f"labels: {where}: {_no_column(column, fields)}")
+def _label(
+    fields: Mapping[str, Any], column: str | None, where: RowRef, what: str = "labels"
+) -> float | None:
+    if column is None:
+        return None
+    _check_column(what, column, fields, where)
     cell = blank_is_none(fields[column])
     value = value_of(cell)
     if value is None and cell is not None:
         raise ConfigError(
-            f"labels: {where}, column '{column}' is {cell!r:.60}; a label is a number, true or "
+            f"{what}: {where}, column '{column}' is {cell!r:.60}; a label is a number, true or "
             f"false."
         )
     return value

@@ -1,35 +1,43 @@
-"""Judges compared on the same labels: how often each agrees with people, and which differences are
-shown.
+"""Judges compared on the same labels: how often each agrees with people, which differences are shown,
+which judges are as good as another, and which cannot be told from a person.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import combinations, product
-from typing import Any
+from typing import Any, TypeVar
 
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import GradingRunner
-from rm_gallery.core.stats import Bools, Floats, np
+from rm_gallery.core.stats import Bools, Floats, Integers, np
 from rm_gallery.core.stats.agreement import (
-    cohen_kappa,
     cohen_kappa_estimate,
-    spearman,
     spearman_estimate,
     spearman_filled,
 )
+from rm_gallery.core.stats.columns import cluster_numbers, crossed
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.core.stats.significance import PairedDifference, holm, paired_difference
-from rm_gallery.core.stats.uncertainty import NO_INTERVAL, Estimate, clustered_mean, difference
+from rm_gallery.core.stats.significance import PairedDifference, described, holm
+from rm_gallery.core.stats.uncertainty import (
+    NO_INTERVAL,
+    Estimate,
+    clustered_mean,
+    combination,
+    difference,
+    heterogeneity_between,
+    max_t,
+    nearest,
+)
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.figures import Record, plain
 from rm_gallery.gallery.benchmarks.judgements import NOT_ASKED
 from rm_gallery.gallery.benchmarks.lead import worth
 from rm_gallery.study.cards import counts_of
+from rm_gallery.study.compare import LEVEL
 from rm_gallery.study.grading import (
     GradedRow,
     GradeReport,
@@ -42,6 +50,7 @@ from rm_gallery.study.runs import RowChange, without_empty
 from rm_gallery.study.table import middle_of
 
 MEASURES = ("accuracy", "kappa", "spearman")
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -103,10 +112,104 @@ class JudgeFigure(Record):
         return what if value < least else ""
 
 
+Limits = tuple[Estimate, Estimate]
+"""A difference with what is missing at worst for the one that is said to be better, and at best."""
+
+
+@dataclass(frozen=True)
+class JudgeDifference(Record):
+    """By how much more a judge agrees with the labels than another, or than a second person.
+
+    Attributes:
+        paired: over the rows that all of them judged.
+        limits: over all labelled rows, with what the judge did not judge at worst and what the
+            other did not at best, and the other way round; None where there is no such figure.
+        p_adjusted: p-value of that of the two nearer to no difference, corrected for all pairs by
+            max-T: they are of the same rows.
+        heterogeneity: p-value of "it is the same in all subsets"; None where nobody knows.
+    """
+
+    paired: PairedDifference
+    limits: Limits | None
+    p_adjusted: float | None = None
+    heterogeneity: float | None = None
+
+    @property
+    def ends(self) -> Interval:
+        """The values of `limits`; of a difference without a figure nothing is known."""
+        if self.limits is None:
+            return Interval(-math.inf, math.inf)
+        return Interval(*(end.estimate for end in self.limits))
+
+    @property
+    def shown(self) -> int | None:
+        """1 where the judge is shown to agree more, -1 the other, whatever the missing scores were
+        and p-values corrected; 0 for neither, None where nothing can be tested.
+        """
+        if self.p_adjusted is None:
+            return None
+        return (self.p_adjusted < LEVEL) * ((self.ends.low > 0.0) - (self.ends.high < 0.0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON types."""
+        own = {
+            "difference": self.paired.difference,
+            "limits": self.ends,
+            "ci95": self.paired.interval,
+            "p_adjusted": self.p_adjusted,
+            "needed": self.paired.needed,
+            "detectable": self.paired.detectable,
+            "heterogeneity": self.heterogeneity,
+        }
+        return {name: plain(value) for name, value in own.items()}
+
+
+@dataclass(frozen=True)
+class Person(Record):
+    """A second person held against the labels as the judges are, on the rows that both labelled.
+
+    Attributes:
+        figure: how the two people agree.
+        measure: kappa for labels of 0 and 1, else Spearman's correlation.
+        differences: by judge, its measure minus the person's, on the same rows.
+    """
+
+    figure: JudgeFigure
+    measure: str
+    differences: Mapping[str, JudgeDifference]
+
+    @property
+    def verdict(self) -> str:
+        """How people agree, and which judges cannot be told from them."""
+        if self.measure not in self.figure.figures:
+            return f" Of {self.figure.name} there is no {self.measure} with the labels."
+        agreed = f"{_with_interval(self.figure, self.measure)}, {self.figure.n} rows"
+        told = f" People agree with each other by {self.measure} {agreed}."
+        for side, said in _BESIDE_PEOPLE.items():
+            own = {name: one for name, one in self.differences.items() if one.shown == side}
+            reach = _reach(own.values(), lambda size: f"{size:.3f}") if side == 0 else ""
+            told += f" {said}: {', '.join(own)}{reach}." if own else ""
+        return told
+
+
+_BESIDE_PEOPLE = {
+    1: "Agree more than people",
+    0: "Cannot be told from a person",
+    -1: "Agree less than people",
+    None: "Cannot be compared with people",
+}
+
+
+def _reach(found: Iterable[JudgeDifference], size: Callable[[float], str]) -> str:
+    """The smallest difference that rows which show none would show; empty where nobody knows."""
+    sizes = [one.paired.detectable for one in found if one.paired.detectable is not None]
+    return f"; these rows would show a difference of {size(max(sizes))}" if sizes else ""
+
+
 @dataclass(frozen=True)
 class JudgeSelection:
-    """Judges compared on the same labels; one is shown to be better where it is so even with what
-    it did not judge at worst.
+    """Judges compared on the same labels; one is shown to be better, or as good, where it is so even
+    with what it did not judge at worst.
 
     Attributes:
         measure: what they are compared by: accuracy for labels of 0 and 1, else Spearman's
@@ -114,21 +217,28 @@ class JudgeSelection:
         judges: in the config's order; the first one is the judge in use.
         n_shared: labelled rows that all of them judged.
         shared: by judge, the measure over these rows.
-        differences: by (first, second), second minus first over these rows, with a p-value
-            corrected for all pairs (Holm). It is that of `limits` nearer to no difference, over all
-            labelled rows.
-        limits: by (first, second), second minus first over all labelled rows, with what the second
-            did not judge at worst and what the first did not at best, and the other way round.
+        differences: by (first, second), second minus first.
         report: what the graders said, and what it cost.
+        margin: by how much less a judge that is as good may agree; None where nobody asked.
+        person: the labels of a second person, where there are any.
+        by: the column of subsets, where there is one.
     """
 
     measure: str
     judges: tuple[JudgeFigure, ...]
     n_shared: int
     shared: Mapping[str, float]
-    differences: Mapping[tuple[str, str], tuple[PairedDifference, float | None]]
-    limits: Mapping[tuple[str, str], tuple[float, float]]
+    differences: Mapping[tuple[str, str], JudgeDifference]
     report: GradeReport = field(repr=False)
+    margin: float | None = None
+    person: Person | None = None
+    by: str | None = None
+
+    @property
+    def correction(self) -> str | None:
+        """How p-values are corrected; None for one pair, which needs no correction."""
+        n = len(self.differences)
+        return f"max-T over {n} pairs" if n > 1 else None
 
     @property
     def best(self) -> str | None:
@@ -159,34 +269,42 @@ class JudgeSelection:
             if judge.missing
         ]
         missing = f" Missing scores count at worst: {', '.join(silent)}." if silent else ""
-        return f"{self._recommended(self.judges[0].name, self.best, constant)}{missing}{named}"
+        told = self._recommended(self.judges[0].name, self.best, constant)
+        person = "" if self.person is None else self.person.verdict
+        return f"{told}{missing}{named}{self._as_good_text()}{person}{self._subsets_text()}"
 
     def _recommended(self, used: str, best: str, constant: Sequence[str]) -> str:
         if best == used:
-            rivals = ", ".join(
-                other
-                for first, other in self.differences
-                if first == used and other not in constant and self._shown(used, other) >= 0
+            rivals = {
+                other: found
+                for (first, other), found in self.differences.items()
+                if first == used and other not in constant and found.shown != -1
+            }
+            note = (
+                f"; {', '.join(rivals)} cannot be told apart from it with {self.judges[0].n} rows"
+                f"{_reach(rivals.values(), self._size)}"
             )
-            note = f"; {rivals} cannot be told apart from it with {self.judges[0].n} rows"
             return (
                 f"Keep {used}: none {'that tells answers apart ' if constant else ''}agrees more "
                 f"with the labels{note if rivals else ''}."
             )
-        (difference, p), limits = self.differences[used, best], self._limits(used, best)
-        low, high = difference.interval or (math.nan, math.nan)
-        shown = (difference.difference, low, high, *limits)
-        gap, low_text, high_text, worst, top = map(self._points, shown)
-        evidence = f"{gap} [{low_text}, {high_text}], {self.n_shared} rows"
-        if limits.low < limits.high:
+        found = self.differences[used, best]
+        paired, ends = found.paired, found.ends
+        gap, worst, top = map(self._points, (paired.difference, *ends))
+        interval = ", ".join(map(self._points, paired.interval or ())) or NO_INTERVAL
+        evidence = f"{gap} [{interval}], {self.n_shared} rows"
+        if ends.low < ends.high:
             evidence += f" that all judged, {worst} to {top} whatever the missing scores were"
-        if self._shown(used, best) > 0:
-            return f"Take {best}: it agrees more with the labels than {used}, by {evidence}, p = {p:.2g}."
+        if found.shown == 1:
+            how = f" ({self.correction})" if self.correction else ""
+            p = f"p = {found.p_adjusted:.2g}{how}"
+            return f"Take {best}: it agrees more with the labels than {used}, by {evidence}, {p}."
         more = (
-            f"; about {difference.needed:,} rows would show a difference of this size"
-            if difference.needed
+            f"; about {paired.needed:,} rows would show a difference of this size"
+            if paired.needed
             else ""
         )
+        more += _reach([found], self._size)
         if used in constant:
             return (
                 f"{used} cannot be recommended, and {best} is not shown to agree more with the "
@@ -194,22 +312,71 @@ class JudgeSelection:
             )
         return f"{best} and {used} cannot be told apart: {evidence}{more}."
 
+    def _limits(self, first: str, second: str) -> Limits | None:
+        """Second minus first at worst and at best."""
+        if (first, second) in self.differences:
+            return self.differences[first, second].limits
+        turned = self.differences[second, first].limits
+        return turned and (_turned(turned[1]), _turned(turned[0]))
+
+    @property
+    def as_good(self) -> Mapping[str, Mapping[str, bool]]:
+        """By judge (the one in use and the best), the others that are shown to agree less by no more
+        than the margin, and whether they are equivalent: neither more by no more than that.
+
+        Missing scores are at worst, for equivalence at best as well. The claims about one judge hold
+        together at 2.5 % on one side (max-T).
+        """
+        margin, found = self.margin, dict[str, dict[str, bool]]()
+        if margin is None:
+            return found
+        able = [judge.name for judge in self.judges if not judge.constant]
+        for name in dict.fromkeys((self.judges[0].name, self.best or self.judges[0].name)):
+            limits = {other: self._limits(name, other) for other in able if other != name}
+            known = {other: pair for other, pair in limits.items() if pair is not None}
+            not_less = _above([low for low, _ in known.values()], -margin)
+            not_more = _above([_turned(high) for _, high in known.values()], -margin)
+            sides = zip(known, not_less, not_more, strict=True)
+            found[name] = {other: more for other, less, more in sides if less}
+        return found
+
+    def _as_good_text(self) -> str:
+        said = ""
+        for name, others in self.as_good.items():
+            same = [f"{other}{' (equivalent)' if equal else ''}" for other, equal in others.items()]
+            shown = ", ".join(same) or "none"
+            said += (
+                f" Shown to be as good as {name} within {self._size(self.margin or 0.0)}: {shown}."
+            )
+        return said
+
+    def _subsets_text(self) -> str:
+        """Whether a difference of judges differs between subsets, p-values corrected (Holm)."""
+        if self.by is None:
+            return ""
+        tested = {
+            " and ".join(pair): found.heterogeneity
+            for pair, found in self.differences.items()
+            if found.heterogeneity is not None
+        }
+        if not tested:
+            return (
+                f" Whether a difference differs by {self.by} cannot be told: that needs two values or "
+                f"more with clusters of their own."
+            )
+        adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
+        differ = [f"{pair} (p = {p:.2g})" for pair, p in adjusted.items() if p < LEVEL]
+        if differ:
+            return f" The difference differs by {self.by}: {', '.join(differ)}."
+        return f" No difference is shown to differ by {self.by} (least p = {min(adjusted.values()):.2g})."
+
+    def _size(self, value: float) -> str:
+        return self._points(value).lstrip("+")
+
     def _points(self, value: float | None) -> str:
         if value is None:
             return "-"
         return f"{100 * value:+.1f} points" if self.measure == "accuracy" else f"{value:+.3f}"
-
-    def _limits(self, first: str, second: str) -> Interval:
-        """The limits of a difference; of one without a figure nothing is known."""
-        return Interval(*self.limits.get((first, second), (-math.inf, math.inf)))
-
-    def _shown(self, first: str, second: str) -> int:
-        """Which judge of a pair is shown to agree more, -1 for the first and 1 for the second, with
-        its missing scores at worst, the other's at best, and p-values corrected; 0 for neither.
-        """
-        _, p = self.differences[first, second]
-        low, high = self._limits(first, second)
-        return (low > 0.0) - (high < 0.0) if p is not None and p < 0.05 else 0
 
     def missed(
         self, least: Mapping[str, float], *, name: str | None = None, surely: bool = False
@@ -310,21 +477,13 @@ class JudgeSelection:
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
         pairs = [
-            {
-                "first": a,
-                "second": b,
-                "difference": difference.difference,
-                "limits": self._limits(a, b),
-                "ci95": difference.interval,
-                "p_adjusted": p,
-                "needed": difference.needed,
-            }
-            for (a, b), (difference, p) in self.differences.items()
+            {"first": a, "second": b, **found.to_dict()}
+            for (a, b), found in self.differences.items()
         ]
-        names = ("measure", "n_shared", "shared", "best", "verdict", "judges")
-        own = {name: plain(getattr(self, name)) for name in names}
+        names = "measure n_shared shared best verdict judges correction margin as_good person by"
+        own = {name: plain(getattr(self, name)) for name in names.split()}
         said = {"worth": self.figures_kept()["worth"], **own}
-        return {**said, "differences": plain(pairs), "report": self.report.to_dict()}
+        return {**said, "differences": pairs, "report": self.report.to_dict()}
 
     def rows(self) -> list[list[str]]:
         """A table for people: a head and a row per judge."""
@@ -333,7 +492,8 @@ class JudgeSelection:
         ]
         shown = (f"{name} (95 %)" for name in measures)
         table = [["judge", *shown, "on shared rows", "judged", "missing", "tokens"]]
-        for judge in self.judges:
+        people = () if self.person is None else (self.person.figure,)
+        for judge in (*self.judges, *people):
             figures = [_with_interval(judge, name) for name in measures]
             lost = ", ".join(f"{cause} {n}" for cause, n in judge.missing.items()) or "0"
             shared = "-" if judge.name not in self.shared else f"{self.shared[judge.name]:.3f}"
@@ -358,7 +518,28 @@ def _with_interval(judge: JudgeFigure, measure: str) -> str:
     return f"{judge.figures[measure]:.3f} [{ends}]"
 
 
-def judge_select(runner: GradingRunner, data: Any, labels: str, **arguments: Any) -> JudgeSelection:
+def _turned(figure: Estimate) -> Estimate:
+    return combination([(figure, -1.0)])
+
+
+def _above(figures: Sequence[Estimate], value: float) -> list[bool]:
+    """Which figures of the same rows are shown to lie above a value, corrected for their number."""
+    return [
+        figure.estimate > value and p is not None and p < LEVEL
+        for figure, p in zip(figures, max_t(figures, value), strict=True)
+    ]
+
+
+def judge_select(
+    runner: GradingRunner,
+    data: Any,
+    labels: str,
+    *,
+    second_labels: str | None = None,
+    by: str | None = None,
+    as_good_within: float | None = None,
+    **arguments: Any,
+) -> JudgeSelection:
     """Grade the rows of a data set with every judge, and compare how they agree with people's
     labels on the same rows.
 
@@ -368,11 +549,16 @@ def judge_select(runner: GradingRunner, data: Any, labels: str, **arguments: Any
         labels: the column of labels: 0 and 1 (true and false, pass and fail), which a score is held
             against at the grader's threshold, else the middle of its range; or numbers, of which
             the order counts.
+        second_labels: the column of a second person's labels, whose agreement with the first is what
+            judges can reach.
+        by: the column of subsets that a difference of judges may differ between.
+        as_good_within: points (hundredths of a correlation) by which a judge that is as good as
+            another may agree less.
         **arguments: `cluster`, `limit`, `seed`, `options` and run options, as in
             `rm_gallery.study.grading.grade`.
 
     Raises:
-        ConfigError: fewer than two judges, no labels, or as `grade` says.
+        ConfigError: fewer than two judges, no labels, a margin that is none, or as `grade` says.
     """
     names = list(runner.grader_configs)
     if len(names) < 2:
@@ -386,74 +572,178 @@ def judge_select(runner: GradingRunner, data: Any, labels: str, **arguments: Any
                 f"{name} ranks answers; judges are compared by scores of single answers, so leave "
                 f"it out."
             )
+    if as_good_within is not None and not 0.0 < as_good_within < 100.0:
+        raise ConfigError(
+            f"as-good-within is {as_good_within:g}; give points above 0 and below 100, such as 3."
+        )
     graded: list[GradedRow] = []
     selected: list[JudgeSelection] = []
 
     def conclude(report: GradeReport) -> tuple[dict[str, Any], RowChange]:
-        found = _selected(runner, graded, labels, report)
-        selected.append(found)
-        return found.figures_kept(), found.row_change(graded)
+        found = _selected(runner, graded, labels, second_labels, by, report)
+        margin = None if as_good_within is None else as_good_within / 100.0
+        selected.append(replace(found, margin=margin))
+        return selected[0].figures_kept(), found.row_change(graded)
 
-    grade(runner, data, labels=labels, on_graded=graded.append, conclude=conclude, **arguments)
+    grade(
+        runner,
+        data,
+        labels=labels,
+        second_labels=second_labels,
+        by=by,
+        on_graded=graded.append,
+        conclude=conclude,
+        **arguments,
+    )
     return selected[0]
 
 
 def _selected(
-    runner: GradingRunner, graded: Sequence[GradedRow], labels: str, report: GradeReport
+    runner: GradingRunner,
+    graded: Sequence[GradedRow],
+    labels: str,
+    second_labels: str | None,
+    by: str | None,
+    report: GradeReport,
 ) -> JudgeSelection:
-    names = list(runner.grader_configs)
-    first = names[0]
+    first = next(iter(runner.grader_configs))
     labelled = [row for row in graded if row.labels[first] is not None]
     if not labelled:
         raise ConfigError(
             f"column {labels!r:.60} holds no label, so that nothing can be compared with it."
         )
     wanted = np.array([row.labels[first] for row in labelled], dtype=np.float64)
-    clusters = [row.cluster for row in labelled]
+    rows = _Labelled(wanted, cluster_numbers([row.cluster for row in labelled], len(labelled)))
     verdicts = set(np.unique(wanted)) <= {0.0, 1.0}
     columns = {
         name: _Judge.of(name, config.grader, labelled, verdicts)
         for name, config in runner.grader_configs.items()
     }
-    judges = tuple(column.figure(wanted, clusters) for column in columns.values())
+    judges = tuple(column.figure(rows) for column in columns.values())
+    measure = "accuracy" if verdicts else "spearman"
     kept: Bools = ~np.any([np.isnan(column.scores) for column in columns.values()], axis=0)
-    own = [cluster for cluster, keep in zip(clusters, kept, strict=True) if keep]
-    outcomes = {name: column.outcomes(wanted)[kept] for name, column in columns.items()}
-    shared = dict[str, float]()
-    for name, values in outcomes.items() if kept.any() else ():
-        value = values.mean() if verdicts else spearman(values.tolist(), wanted[kept].tolist())
-        if value is not None:
-            shared[name] = float(value)
-
-    compared = partial(_compared, verdicts)
-    worst, best = (
-        {name: column.filled(wanted, best=end) for name, column in columns.items()}
-        for end in (False, True)
-    )
-    differences, limits, tested = {}, {}, {}
-    for a, b in combinations(names, 2):
-        differences[a, b] = compared(outcomes[b], outcomes[a], wanted[kept], own)
-        if kept.all():
-            at_worst = at_best = differences[a, b]
-        else:  # a judge may be silent where it would be wrong
-            at_worst = compared(worst[b], best[a], wanted, clusters)
-            at_best = compared(best[b], worst[a], wanted, clusters)
-        low, high = at_worst.difference, at_best.difference
-        p_low, p_high = at_worst.p_value, at_best.p_value
-        if low is None or high is None or p_low is None or p_high is None:
-            continue
-        limits[a, b] = low, high
-        tested[a, b] = p_low if kept.all() or low > 0 else p_high if high < 0 else 1.0
-    adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
+    agreed = {
+        name: rows[kept].agreement(measure, column.at(kept).said(measure))
+        for name, column in columns.items()
+    }
+    subsets = cluster_numbers([row.subset for row in labelled], len(labelled))
+    found = {
+        (a, b): rows.compared(measure, columns[a], columns[b], kept, subsets)
+        for a, b in combinations(columns, 2)
+    }
+    person = None
+    if second_labels is not None:
+        person = _person(rows, columns, second_labels, [row.second_label for row in labelled])
     return JudgeSelection(
-        "accuracy" if verdicts else "spearman",
+        measure,
         judges,
         int(kept.sum()),
-        shared,
-        {pair: (one, adjusted.get(pair)) for pair, one in differences.items()},
-        limits,
+        {name: one.estimate for name, one in agreed.items() if one is not None},
+        _corrected(found),
         report,
+        person=person,
+        by=by,
     )
+
+
+def _corrected(found: Mapping[K, JudgeDifference]) -> dict[K, JudgeDifference]:
+    """Differences of the same rows with p-values corrected for their number."""
+    tested = {key: nearest(*one.limits, 0.0) for key, one in found.items() if one.limits}
+    adjusted = dict(zip(tested, max_t(list(tested.values())), strict=True))
+    return {key: replace(one, p_adjusted=adjusted.get(key)) for key, one in found.items()}
+
+
+def _person(
+    rows: _Labelled, columns: Mapping[str, _Judge], name: str, given: Sequence[float | None]
+) -> Person:
+    """Hold a second person's labels against the first's, and the judges against that."""
+    second = np.array(given, dtype=np.float64)
+    both: Bools = ~np.isnan(second)
+    if not both.any():
+        raise ConfigError(f"column {name!r:.60} holds no label beside one of the first person's.")
+    verdicts = next(iter(columns.values())).threshold is not None
+    strange = second[both & ~np.isin(second, (0.0, 1.0))]
+    if verdicts and len(strange):
+        raise ConfigError(
+            f"column {name!r:.60} holds {strange[0]:g}; beside labels of 0 and 1 those of a second "
+            f"person are 0 or 1, too."
+        )
+    measure, own = "kappa" if verdicts else "spearman", rows[both]
+    threshold = 0.5 if verdicts else None
+    person = _Judge(name, second[both], threshold, threshold, Counter(), Counter(), 0)
+    judges = {judge: column.at(both) for judge, column in columns.items()}
+    differences = {
+        judge: own.compared(measure, person, column, ~np.isnan(column.scores))
+        for judge, column in judges.items()
+    }
+    return Person(person.figure(own), measure, _corrected(differences))
+
+
+@dataclass(frozen=True)
+class _Labelled:
+    """The labels of rows and the numbers of their clusters."""
+
+    wanted: Floats
+    clusters: Integers
+
+    def __getitem__(self, kept: Bools) -> _Labelled:
+        return _Labelled(self.wanted[kept], self.clusters[kept])
+
+    def agreement(self, measure: str, said: Floats) -> Estimate | None:
+        """How verdicts or scores agree with the labels."""
+        if measure == "accuracy":
+            return clustered_mean(said == self.wanted, self.clusters)
+        if measure == "kappa":
+            return cohen_kappa_estimate(said.tolist(), self.wanted.tolist(), clusters=self.clusters)
+        return spearman_estimate(said, self.wanted, clusters=self.clusters)
+
+    def difference(self, measure: str, first: Floats, second: Floats) -> Estimate | None:
+        """Second's agreement minus first's."""
+        if measure == "accuracy":  # pair by pair, so that what few rows do not show counts once
+            more = (second == self.wanted) * 1.0 - (first == self.wanted)
+            return clustered_mean(more, self.clusters, bounds=(-1.0, 1.0))
+        one, other = (self.agreement(measure, said) for said in (first, second))
+        return None if one is None or other is None else difference(other, one)
+
+    def ends(self, measure: str, judge: _Judge) -> tuple[Floats, Floats] | None:
+        """What a judge says with what is missing at worst and at best; None without a figure."""
+        figures = [(self.agreement(measure, said), said) for said in judge.filled(measure, self)]
+        known = [(one.estimate, said) for one, said in figures if one is not None]
+        if not known:
+            return None
+        return min(known, key=_first)[1], max(known, key=_first)[1]
+
+    def limits(self, measure: str, first: _Judge, second: _Judge) -> Limits | None:
+        """Second minus first with second's missing ones at worst and first's at best, and the other
+        way round.
+        """
+        one, other = (self.ends(measure, judge) for judge in (first, second))
+        if one is None or other is None:
+            return None
+        low, high = (self.difference(measure, one[1 - k], other[k]) for k in (0, 1))
+        return None if low is None or high is None else (low, high)
+
+    def compared(
+        self,
+        measure: str,
+        first: _Judge,
+        second: _Judge,
+        kept: Bools,
+        subsets: Integers | None = None,
+    ) -> JudgeDifference:
+        """Second minus first on the rows that are kept, with limits over all rows, and whether it
+        differs between subsets: of those that share clusters nothing is said, since they are no
+        witnesses of their own.
+        """
+        said = (judge.at(kept).said(measure) for judge in (first, second))
+        gap = self[kept].difference(measure, *said)
+        nothing = PairedDifference(None, None, None, None, int(kept.sum()), 0, 0)
+        paired, p = nothing if gap is None else described(gap), None
+        if subsets is not None and not crossed(self.clusters, subsets):
+            inside = (subsets == code for code in np.unique(subsets))
+            parts = (self[own].limits(measure, first.at(own), second.at(own)) for own in inside)
+            p = heterogeneity_between([part for part in parts if part is not None])
+        return JudgeDifference(paired, self.limits(measure, first, second), heterogeneity=p)
 
 
 @dataclass
@@ -496,89 +786,62 @@ class _Judge:
             int(sum(r.usage.get(f"{way}put_tokens", 0) for r in results for way in ("in", "out"))),
         )
 
-    def outcomes(self, wanted: Floats) -> Floats:
-        """What is compared: scores, or of verdicts 1 where one is the label's, 0 where it is not, not
-        a number where it has none.
-        """
-        if self.threshold is None:
+    def at(self, kept: Bools) -> _Judge:
+        """The judge on some of the rows."""
+        return replace(self, scores=self.scores[kept])
+
+    def said(self, measure: str) -> Floats:
+        """Its scores, or for measures of verdicts 1 where it passes an answer and 0 where not."""
+        if self.threshold is None or measure == "spearman":
             return self.scores
-        right = (self.scores >= self.threshold) == (wanted > 0.5)
-        return np.where(np.isnan(self.scores), math.nan, right)
+        return np.where(np.isnan(self.scores), math.nan, self.scores >= self.threshold)
 
-    def filled(self, wanted: Floats, *, best: bool = False) -> Floats:
-        """What is compared, with what is missing at worst or at best: verdicts wrong or right,
-        scores against or along the labels.
-        """
-        if self.threshold is None:
-            return spearman_filled(self.scores, wanted, best=best)
-        return np.nan_to_num(self.outcomes(wanted), nan=float(best))
+    def filled(self, measure: str, rows: _Labelled) -> Iterable[Floats]:
+        """What it says with what is missing filled in, lowest and highest measure among them."""
+        said = self.said(measure)
+        missing = np.isnan(said)
+        if not missing.any():
+            return [said]
+        if measure == "spearman":
+            return [spearman_filled(said, rows.wanted, best=end) for end in (False, True)]
+        # accuracy is linear in the verdicts and kappa a ratio of linear functions, so they are at
+        # their ends where all that are missing of a label are alike
+        return [
+            np.where(missing, np.where(rows.wanted > 0.5, *filling), said)
+            for filling in product((0.0, 1.0), repeat=2)
+        ]
 
-    def figure(self, wanted: Floats, clusters: Sequence[str]) -> JudgeFigure:
+    def figure(self, rows: _Labelled) -> JudgeFigure:
         """How it agrees with the labels, on what it judged and with what it did not at worst."""
         known: Bools = ~np.isnan(self.scores)
-        own = [cluster for cluster, keep in zip(clusters, known, strict=True) if keep]
-        measured: dict[str, tuple[Estimate | None, float | None]] = {}
-        if self.threshold is not None:
-            right, passed, should = (
-                self.outcomes(wanted),
-                self.scores >= self.threshold,
-                wanted > 0.5,
-            )
-            measured["accuracy"] = (
-                clustered_mean(right[known], own),
-                float(np.nan_to_num(right).mean()),
-            )
-            kappa = cohen_kappa_estimate(
-                passed[known].tolist(), should[known].tolist(), clusters=own
-            )
-            # kappa is a ratio of linear functions of the verdicts, so it is lowest where all that
-            # are missing of a label are alike
-            fillings = (
-                np.where(known, passed, np.where(should, *filling))
-                for filling in product((False, True), repeat=2)
-            )
-            kappas = [cohen_kappa(filled.tolist(), should.tolist()) for filled in fillings]
-            lowest_kappa = min((value for value in kappas if value is not None), default=None)
-            measured["kappa"] = kappa, lowest_kappa
-        measured["spearman"] = (
-            spearman_estimate(self.scores[known], wanted[known], clusters=own),
-            spearman(spearman_filled(self.scores, wanted), wanted),
-        )
-        defined = {measure: one for measure, (one, _) in measured.items() if one is not None}
-        figures = {measure: float(one.estimate) for measure, one in defined.items()}
-        at_worst = {
-            measure: lowest
-            for measure, (_, lowest) in measured.items()
-            if lowest is not None and measure in figures
-        }
-        said = self.scores if self.threshold is None else self.scores >= self.threshold
-        n = int(known.sum())
+        figures, ci95, worst = dict[str, float](), dict[str, Interval](), dict[str, float]()
+        for measure in MEASURES if self.threshold is not None else MEASURES[-1:]:
+            one = rows[known].agreement(measure, self.said(measure)[known])
+            if one is None:
+                continue
+            figures[measure] = one.estimate
+            if (interval := one.interval()) is not None:
+                ci95[measure] = interval
+            ends = rows.ends(measure, self)
+            lowest = None if ends is None else rows.agreement(measure, ends[0])
+            if lowest is not None:
+                worst[measure] = lowest.estimate
+        main = "kappa" if self.threshold is not None else "spearman"
         return JudgeFigure(
             self.name,
             len(self.scores),
-            n,
+            int(known.sum()),
             dict(self.missing),
             dict(self.lost),
             figures,
-            {measure: ends for measure, one in defined.items() if (ends := one.interval())},
-            {**figures, **at_worst} if n == len(known) else at_worst,
+            ci95,
+            worst,
             self.shown,
             self.tokens,
-            n > 1 and len(set(said[known])) == 1,
-            len(set(own)),
+            int(known.sum()) > 1 and len(set(self.said(main)[known])) == 1,
+            len(set(rows[known].clusters)),
         )
 
 
-def _compared(
-    verdicts: bool, first: Floats, second: Floats, wanted: Floats, clusters: Sequence[str]
-) -> PairedDifference:
-    """First's accuracy minus second's; without verdicts that of their correlations with the labels."""
-    if verdicts:
-        return paired_difference(first.tolist(), second.tolist(), clusters=clusters)
-    one, other = (spearman_estimate(side, wanted, clusters=clusters) for side in (first, second))
-    if one is None or other is None:
-        return PairedDifference(None, None, None, None, len(wanted), 0, 0)
-    gap = difference(one, other)
-    return PairedDifference(
-        gap.estimate, gap.interval(), gap.p_value(0.0), None, gap.n, gap.n_clusters, 0
-    )
+def _first(pair: tuple[float, Floats]) -> float:
+    return pair[0]

@@ -611,7 +611,7 @@ OF_DATA = frozenset(
     "a annotate answer b bounds by cases certificate cluster completion component config data "
     "description display_name encoding header_row id key label label_column label_probability "
     "labels length metrics_folders mode new_again numbers old_again other param pilot prompt "
-    "reference reward samples score scores replay second separator sheet step step_rule total "
+    "reference reward samples score scores replay second second_labels separator sheet step step_rule total "
     "weight benchmark judge scope task kind needs probe form as_format env".split()
 )
 """Settings that name something in the data, or a choice, of one command; nobody sets them for all.

@@ -171,10 +171,10 @@ def judged(said: Scores, right: int = 2) -> JudgeSelection:
 def of_select(said: Scores) -> Stated:
     found = judged(said)
     (first, second) = found.judges
-    low, high = found.limits["1", "2"]
+    low, high = found.differences["1", "2"].ends
     value = None
     if not (first.missing or second.missing):
-        value = found.differences["1", "2"][0].difference
+        value = found.differences["1", "2"].paired.difference
     return Stated(value, low, high)
 
 

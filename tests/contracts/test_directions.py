@@ -236,7 +236,12 @@ def of_select(side: Side) -> Any:
         "a": side.reward(), "b": as_grader(side.reward("trajectory"), name="b"),
     })  # fmt: skip
     found = judge_select(runner, labelled(), "label", **QUIET)
-    return found.best, found.shared, found.limits, [(j.figures, j.worst) for j in found.judges]
+    return (
+        found.best,
+        found.shared,
+        found.differences["a", "b"].ends,
+        [(j.figures, j.worst) for j in found.judges],
+    )
 
 
 def of_canaries(side: Side) -> Any:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import ttest_ind
 
 from rm_gallery import (
     BasePairWiseReward,
@@ -128,6 +131,52 @@ def test_the_difference_is_taken_sample_by_sample(tmp_path: Path) -> None:
         held_against(open_run(better), open_run(worse)),
     )
     assert worse_said[0] and "worse than two by 30.0 points" in worse_said[1] and not better_said[0]
+
+
+def test_runs_on_the_same_samples_are_corrected_together_and_else_by_holm(tmp_path: Path) -> None:
+    """Two candidates that are nearly the same run cost one test, not two; subsets have other rows."""
+    data = pairs(60, "a") + pairs(40, "b")
+    one, two, three = (run(tmp_path / str(right), data, right) for right in (5, 6, 7))
+    wholes = [found.whole for found in compare(one, two, three)]
+    assert [part.correction for part in wholes] == ["max-T", "max-T"]
+    for part in wholes:
+        p, q = part.paired.p_value, part.p_adjusted
+        assert p is not None and q is not None and p <= q <= 2 * p
+    found = compare(one, two, three)[0]
+    assert {part.correction for part in found.by_subset} == {"Holm"}
+    assert found.to_dict()["whole"]["correction"] == "max-T"
+    fewer = run(tmp_path / "fewer", data[:90], 7)
+    assert [found.whole.correction for found in compare(one, two, fewer)] == ["Holm", "Holm"]
+    assert compare(one, two)[0].whole.correction is None, "one difference needs none"
+    told = command("compare", str(one), str(two), str(three)).out
+    assert "p adj.: all by max-T, subsets by Holm" in " ".join(told.split())
+
+
+def test_whether_the_difference_differs_between_subsets_and_what_would_have_been_seen(
+    tmp_path: Path,
+) -> None:
+    about = {"benchmark": "b", "rule": "r", "data": "d"}
+    number = np.arange(200)
+    once = (number % 10 < 6) * 1.0
+    credits = {"one": once, "two": np.where(number % 7 > 0, once, number % 4 > 0)}
+    for name, credit in credits.items():
+        rows = [
+            row(k, credit=float(credit[k]), subset="xy"[k >= 100], prompt=f"q{k}", id=str(k))
+            for k in range(200)
+        ]
+        write_run(tmp_path / name, rows, report(200), manifest=about)
+    (found,) = compare(tmp_path / "one", tmp_path / "two")
+    change = credits["two"] - credits["one"]
+    by_hand = ttest_ind(change[:100], change[100:], equal_var=False).pvalue
+    assert found.heterogeneity == pytest.approx(by_hand, abs=0.02)
+    seen = (1.96 + 0.8416) * change.std() / math.sqrt(200)
+    assert found.whole.paired.detectable == pytest.approx(seen, rel=0.05)
+    assert found.to_dict()["whole"]["detectable"] == found.whole.paired.detectable
+    told = " ".join(command("compare", str(tmp_path / "one"), str(tmp_path / "two")).out.split())
+    assert "the difference is not shown to differ between subsets, p " in told
+    assert (
+        f"these would show one of {100 * (found.whole.paired.detectable or 0):.1f} points" in told
+    )
 
 
 def test_samples_that_are_missing_or_unscored_are_said_and_equal_rows_each_compared(

@@ -17,6 +17,7 @@ from scipy.stats import binom, binomtest, norm
 from rm_gallery import ConfigError
 from rm_gallery.core.stats import uncertainty
 from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.core.stats.significance import holm
 from rm_gallery.core.stats.uncertainty import Estimate
 
 Floats = NDArray[np.float64]
@@ -137,6 +138,41 @@ def test_the_largest_of_many_differences_is_held_to_more() -> None:
     assert found == pytest.approx(p_of(alike[0], 0.0), abs=0.03), (
         "figures that move together cost little"
     )
+
+
+def test_no_figure_of_many_costs_more_than_by_holm_and_a_million_clusters_need_little_room() -> (
+    None
+):
+    """One step against the largest of all would make the weakest dearer than Holm does."""
+    noise = np.random.default_rng(3).normal(size=(3, 100_000))
+    figures = [
+        mean(row + shift, bounds=(-math.inf, math.inf))
+        for row, shift in zip(noise, (0.0, 0.02, 0.05), strict=True)
+    ]
+    plain = [p_of(one, 0.0) for one in figures]
+    adjusted = [p or 0.0 for p in uncertainty.max_t(figures)]  # 3 GB with a draw a cluster
+    assert all(p <= a <= h for p, a, h in zip(plain, adjusted, holm(plain), strict=True))
+    assert max(adjusted) == max(plain), "the weakest is held against itself alone"
+    # figures of which no row moves are counted, too
+    still = [mean(np.zeros(40), bounds=(-1.0, 1.0)) for _ in range(2)]
+    assert uncertainty.max_t(still, -0.1) == pytest.approx([2 * p_of(still[0], -0.1)] * 2)
+
+
+def test_a_part_of_which_no_row_differs_is_still_a_part() -> None:
+    rng = np.random.default_rng(2)
+    other = mean(rng.choice([0.0, 1.0], 200) * 1.0, bounds=(-1.0, 1.0))
+    p, few = (
+        uncertainty.heterogeneity([mean(np.zeros(n), bounds=(-1.0, 1.0)), other]) for n in (200, 3)
+    )
+    assert p is not None and few is not None and p < 0.001 and few > 0.05
+    same = [(other, other), (other, other)]
+    assert uncertainty.heterogeneity_between(same) == uncertainty.heterogeneity([other, other])
+    # what is missing may make them equal
+    low, high = (
+        mean(np.full(200, end) * rng.choice([0.5, 1.0], 200), bounds=(-1.0, 1.0))
+        for end in (-0.5, 0.9)
+    )
+    assert uncertainty.heterogeneity_between([(low, high), (other, other)]) == 1.0
 
 
 def test_parts_that_differ_are_told_from_parts_that_do_not() -> None:

@@ -78,6 +78,13 @@ def first_seen(names: Array) -> Integers:
     return rank[codes]
 
 
+def crossed(clusters: Integers, groups: Integers) -> bool:
+    """Whether rows of one cluster lie in several groups; both are numbers from 0."""
+    group: Integers = np.zeros(int(clusters.max(initial=0)) + 1, dtype=np.int64)
+    group[clusters] = groups
+    return bool((group[clusters] != groups).any())
+
+
 def names_where(names: Names | None, kept: Iterable[Any]) -> list[Any] | None:
     """The names of those items that are kept; None where items have no names."""
     return None if names is None else list(compress(names, kept))

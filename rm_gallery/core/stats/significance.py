@@ -78,6 +78,8 @@ class PairedDifference(NamedTuple):
         n: samples compared.
         n_clusters: clusters they come from.
         n_left_out: samples without an outcome on one side or both.
+        detectable: the smallest difference that samples like these show in four of five
+            comparisons; None where nothing is known.
     """
 
     difference: float | None
@@ -87,6 +89,7 @@ class PairedDifference(NamedTuple):
     n: int
     n_clusters: int
     n_left_out: int
+    detectable: float | None = None
 
 
 def mcnemar(first: Sequence[bool | None], second: Sequence[bool | None]) -> McNemar:
@@ -181,6 +184,7 @@ def described(mean: Estimate, n_left_out: int = 0, level: float = 0.95) -> Paire
         mean.n,
         mean.n_clusters,
         n_left_out,
+        mean.detectable(),
     )
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -187,6 +187,17 @@ class Estimate:
         away = sums + weights * (self.estimate - (self.bounds[0] + self.bounds[1]) / 2.0)
         near = _EQUAL * (self.bounds[1] - self.bounds[0])
         return int(np.sum(away > near)), int(np.sum(away < -near))
+
+    @property
+    def _variance_or_unseen(self) -> float:
+        """The variance; where no row differs, that of what was not seen, by the farther end of the
+        interval.
+        """
+        ends = self.interval()
+        if self.variance > 0.0 or ends is None:
+            return self.variance
+        reach = max(ends.high - self.estimate, self.estimate - ends.low)
+        return (reach / t_quantile(math.inf, 0.95)) ** 2
 
     # -- what follows ------------------------------------------------------------------------------
 
@@ -608,7 +619,8 @@ def max_t(
 ) -> list[float | None]:
     """p-values of figures of the same rows, corrected for being the largest of them by chance.
 
-    Whole clusters are turned at random, so figures that move together cost little.
+    Whole clusters are turned at random, so figures that move together cost little. Step-down: each
+    is held against those that are no more significant, so that none costs more than by Holm.
 
     Args:
         figures: figures of the same rows.
@@ -620,27 +632,45 @@ def max_t(
     bootstrap, with Student's spread for few clusters.
     """
     plain = [figure.p_value(null) for figure in figures]
-    known = [
-        figure for figure in figures if figure.p_value(null) is not None and figure.variance > 0
-    ]
-    if not known:
+    known = [(p, figure) for p, figure in zip(plain, figures, strict=True) if p is not None]
+    if len(known) < 2:
         return plain
-    size = 1 + max(int(figure.clusters.max()) for figure in known)
-    table = np.stack([np.bincount(f.clusters, weights=f.pulls, minlength=size) for f in known])
-    table = table / np.sqrt(np.sum(table**2, axis=1, keepdims=True))
-    rng, df = np.random.default_rng(seed), min(figure.df for figure in known)
+    order = sorted(range(len(known)), key=lambda place: known[place][0])
+    size = 1 + max(int(figure.clusters.max()) for _, figure in known)
+    table = np.stack([np.bincount(f.clusters, weights=f.pulls, minlength=size) for _, f in known])
+    norms = np.linalg.norm(table, axis=1, keepdims=True)
+    table = table[order] / np.maximum(norms, np.finfo(float).tiny)[order]
+    rng, df = np.random.default_rng(seed), min(figure.df for _, figure in known)
     spread = np.sqrt(rng.chisquare(df, draws) / df) if math.isfinite(df) else 1.0
-    largest = np.max(np.abs(table @ rng.standard_normal((size, draws))), axis=0) / spread
-    adjusted: list[float | None] = []
-    for p in plain:
-        if p is None:
-            adjusted.append(None)
-            continue
-        reached = (
-            int(np.sum(largest >= t_quantile(df, 1.0 - p))) if 0.0 < p < 1.0 else draws * (p >= 1.0)
-        )
-        adjusted.append(min(1.0, max(p, min((reached + 1) / (draws + 1), p * len(known)))))
-    return adjusted
+    # sums of turned clusters are normal with this covariance: a million clusters need no million draws
+    root = np.linalg.cholesky(table @ table.T + _EQUAL * np.eye(len(known)))
+    turned = np.abs(root @ rng.standard_normal((len(known), draws))) / spread
+    largest = np.maximum.accumulate(turned[::-1])[::-1]
+    adjusted, highest = dict[int, float](), 0.0
+    for rank, place in enumerate(order):
+        p, reached = known[place][0], draws
+        if 0.0 <= p < 1.0 and norms[place, 0] > 0.0:
+            reached = int(np.sum(largest[rank] >= t_quantile(df, 1.0 - p))) if p > 0.0 else 0
+        shown = min((reached + 1) / (draws + 1), p * (len(known) - rank))
+        highest = adjusted[place] = min(1.0, max(highest, p, shown))
+    values = (adjusted[place] for place in range(len(known)))
+    return [None if p is None else next(values) for p in plain]
+
+
+def nearest(low: Estimate, high: Estimate, value: float) -> Estimate:
+    """Of a figure with what is missing at worst and at best, what lies nearest to a value."""
+    if value <= low.estimate:
+        return low
+    return high if value >= high.estimate else replace(high, estimate=value)
+
+
+def heterogeneity_between(limits: Sequence[tuple[Estimate, Estimate]]) -> float | None:
+    """As `heterogeneity`, of figures with what is missing at worst and at best: the largest p-value of
+    values that lie between.
+    """
+    ends = {figure.estimate for pair in limits for figure in pair}
+    found = (heterogeneity([nearest(*pair, end) for pair in limits]) for end in ends)
+    return max((p for p in found if p is not None), default=None)
 
 
 def heterogeneity(parts: Iterable[Estimate]) -> float | None:
@@ -650,10 +680,10 @@ def heterogeneity(parts: Iterable[Estimate]) -> float | None:
     """
     from scipy.special import fdtrc
 
-    known = [part for part in parts if part._known and part.variance > 0.0]
+    known = [part for part in parts if part._known]
     if len(known) < 2:
         return None
-    weights = np.array([1.0 / part.variance for part in known])
+    weights = np.array([1.0 / part._variance_or_unseen for part in known])
     values = np.array([part.estimate for part in known])
     middle = float(weights @ values / weights.sum())
     q = float(weights @ (values - middle) ** 2) / (len(known) - 1)
