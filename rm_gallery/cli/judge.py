@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rm_gallery.gallery.benchmarks.figures import Report
     from rm_gallery.report.annotate import Annotation
     from rm_gallery.report.gate import QualityGate
-    from rm_gallery.study.estimate import Estimate, PredictionInterval
+    from rm_gallery.study.estimate import Forecast, PredictionInterval
     from rm_gallery.study.source import Shard
     from rm_gallery.study.table import Columns, TableTask
 
@@ -254,7 +254,7 @@ def _say_missed(report: Report, missed: Sequence[str]) -> int:
     return int(bool(missed))
 
 
-def print_estimate(estimate: Estimate, as_json: bool) -> None:
+def print_estimate(estimate: Forecast, as_json: bool) -> None:
     """Print an estimate, as JSON or as a table."""
     parts: dict[str, PredictionInterval | None] = {
         name: getattr(estimate, name) for name in FIGURES

@@ -116,10 +116,10 @@ def _parsed_value(
         if new in known and old not in known:
             arguments[place] = f"{new}{equals}{value}"
             say_later(context, f"{old} is spelled {new} now.")
-    return parse(context, _in_order(context, arguments))
+    return parse(context, _reward_first(context, arguments))
 
 
-def _in_order(context: Any, arguments: list[str]) -> list[str]:
+def _reward_first(context: Any, arguments: list[str]) -> list[str]:
     """The command line with those of `ARGUMENTS` in their place that were given as options."""
     given, _, _ = context.command.make_parser(context).parse_args([*arguments])
     first, last = (given.get(f"old_{name}") or [] for name in ARGUMENTS)

@@ -45,7 +45,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
 )
 from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer
 from rm_gallery.study.doors import Asked, Keywords, door
-from rm_gallery.study.estimate import Estimate
+from rm_gallery.study.estimate import Forecast
 from rm_gallery.study.runs import REPORT, SAMPLES, SampleFile, kept_in, sample_record
 from rm_gallery.study.source import Data, sharded
 from rm_gallery.study.task import Reasons, Task, begun, judge_of, repeat_folder, spent_by
@@ -186,7 +186,7 @@ def _with_unread(benchmark: Benchmark, report: Report, control: RunControl) -> R
 
 
 @door()
-def estimate(asked: Asked, *, repeats: int = 1, **keywords: Unpack[Keywords]) -> Estimate:
+def estimate(asked: Asked, *, repeats: int = 1, **keywords: Unpack[Keywords]) -> Forecast:
     """Judge a seeded sample of ten and extrapolate by the lengths of all rows to the rest of all
     `repeats`.
 
@@ -220,7 +220,7 @@ def estimate(asked: Asked, *, repeats: int = 1, **keywords: Unpack[Keywords]) ->
         read, usage.input_tokens = usage.input_tokens, round(longer * usage.input_tokens)
         if usage.cost is not None and read + usage.output_tokens:
             usage.cost *= (usage.input_tokens + usage.output_tokens) / (read + usage.output_tokens)
-    return Estimate.from_probe(usages, seconds, repeats * n, concurrency=asked.options.max_workers)
+    return Forecast.from_probe(usages, seconds, repeats * n, concurrency=asked.options.max_workers)
 
 
 def _length(sample: DataSample) -> int:

@@ -21,7 +21,7 @@ class PredictionInterval:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Forecast:
     """What the samples not yet probed will take: calls, tokens, money (None without prices) and
     wall seconds.
     """
@@ -41,7 +41,7 @@ class Estimate:
         n_total: int,
         *,
         concurrency: int = 1,
-    ) -> Estimate:
+    ) -> Forecast:
         """Extrapolate from the usage and latency of each probed sample to the other n_total - n of
         them.
 

@@ -32,7 +32,7 @@ from rm_gallery.gallery.benchmarks.figures import Figure, Report, uncertainty_of
 from rm_gallery.gallery.benchmarks.judgements import Judged, Status
 from rm_gallery.study import winrate_figures as figures
 from rm_gallery.study.benchmark import estimate, evaluate
-from rm_gallery.study.estimate import Estimate
+from rm_gallery.study.estimate import Forecast
 from rm_gallery.study.sheet import Sheet, groups_of, label_chances, labels_of
 from rm_gallery.study.source import Data, sharded
 from rm_gallery.study.table_rows import Columns as Columns
@@ -126,7 +126,7 @@ class TableTask:
         seed: int = 0,
         options: RunOptions | None = None,
         **keywords: Any,
-    ) -> Estimate:
+    ) -> Forecast:
         """Judge ten rows and extrapolate."""
         return estimate(
             reward, self.data(self.questions, seed), seed=seed, options=options, **keywords

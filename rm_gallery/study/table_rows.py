@@ -251,7 +251,7 @@ class TableSamples(MadeWhenAsked[TableSample]):
         lines = [
             f"{self.sheet.name}: {len(self.sheet)} rows ({self.sheet.understood}); columns: "
             f"{', '.join(self.sheet.columns)}",
-            self._texts(),
+            self._texts_read(),
             self.clustered_by,
             _unused_cluster(self.sheet, self.columns.cluster),
             *self.sheet.notes,
@@ -267,7 +267,7 @@ class TableSamples(MadeWhenAsked[TableSample]):
         ]
         return [line for line in lines if line]
 
-    def _texts(self) -> str:
+    def _texts_read(self) -> str:
         asked = "no column of prompts" if self.prompt is None else f"prompt '{self.prompt}'"
         names = ", ".join(f"'{name}'" for name in self.answers)
         return f"{asked}, answers {names}" if self.told else f"{asked}, no column of answers"

@@ -42,7 +42,7 @@ from rm_gallery.core.score import score_of_error
 from rm_gallery.core.utils import errors
 from rm_gallery.core.utils.errors import BudgetExceeded, DeadlineExceeded
 from rm_gallery.core.utils.shown import redact
-from rm_gallery.study.estimate import Estimate, PredictionInterval
+from rm_gallery.study.estimate import Forecast, PredictionInterval
 from tests.engine.virtual_time import now, run_virtual
 from tests.golden.golden import Line, kinds, unnamed
 from tests.golden.test_rules import text_of
@@ -162,7 +162,7 @@ def test_sums_of_usage(line: Line) -> Line:
 def test_estimates(line: Line) -> Line:
     usages = [Usage(**usage) for usage, times in line["probed"] for _ in range(times)]
     try:
-        found = Estimate.from_probe(
+        found = Forecast.from_probe(
             usages, line["seconds"], line["n_total"], concurrency=line.get("concurrency", 1)
         )
     except ConfigError as error:

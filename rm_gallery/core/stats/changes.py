@@ -53,7 +53,7 @@ class OldAndNew:
         """Which rows have both values."""
         return ~np.isnan(self.old + self.new)
 
-    def _mean(self, values: ArrayLike, bounds: tuple[float, float]) -> Estimate | None:
+    def _mean_of_side(self, values: ArrayLike, bounds: tuple[float, float]) -> Estimate | None:
         """The mean over the rows with both of one value a row, NaN elsewhere."""
         strata = None if self.strata is None else self.strata[self.both]
         codes = cluster_numbers(self.clusters, len(self.old))[self.both]
@@ -64,7 +64,7 @@ class OldAndNew:
     def means(self) -> tuple[float | None, float | None]:
         """Mean of the old values and of the new ones."""
         # labels may lie beyond the scale, and how near a score comes to them then below 0
-        means = [self._mean(side, (-math.inf, math.inf)) for side in (self.old, self.new)]
+        means = [self._mean_of_side(side, (-math.inf, math.inf)) for side in (self.old, self.new)]
         old, new = (None if mean is None else mean.estimate for mean in means)
         return old, new
 
@@ -72,11 +72,11 @@ class OldAndNew:
     def difference(self) -> Estimate | None:
         """Mean of new minus old."""
         reach = self.bounds[1] - self.bounds[0]
-        return self._mean(self.new - self.old, (-reach, reach))
+        return self._mean_of_side(self.new - self.old, (-reach, reach))
 
     def changed(self, tolerance: float = SAME) -> Estimate | None:
         """Share of the rows whose values lie farther apart than the tolerance."""
-        return self._mean(np.abs(self.new - self.old) > tolerance, (0.0, 1.0))
+        return self._mean_of_side(np.abs(self.new - self.old) > tolerance, (0.0, 1.0))
 
     @property
     def spearman(self) -> Estimate | None:

@@ -133,12 +133,12 @@ class FallTest:
     @property
     def early(self) -> float:
         """Mean of the observations of that baseline; NaN before there is any."""
-        return self._mean(self._windows[self._leading])
+        return self._window_mean(self._windows[self._leading])
 
     @property
     def late(self) -> float:
         """Mean of all observations after it; NaN before there is any."""
-        return self._mean(self._windows[self._leading + 1 :].sum(axis=0))
+        return self._window_mean(self._windows[self._leading + 1 :].sum(axis=0))
 
     @property
     def correlation(self) -> float:
@@ -198,7 +198,7 @@ class FallTest:
         made._best = -math.inf if state["best"] is None else state["best"]
         return made
 
-    def _mean(self, window: Floats) -> float:
+    def _window_mean(self, window: Floats) -> float:
         low, high = self.bounds
         n, total = window[0, :2].tolist()
         return low + (high - low) * total / n if n else math.nan

@@ -42,6 +42,7 @@ class ColumnReward(PerOutputReward):
         ConfigError: no column is named, or more than two.
         Unscored: a cell is blank or cannot be read (cause `data`).
 
+    >>> from rm_gallery import RewardRegistry
     >>> judge = RewardRegistry.create("column:verdict")
     >>> judge.evaluate(verdict="Pass").score, judge.evaluate(verdict="3.5").score
     (1.0, 3.5)
@@ -95,17 +96,17 @@ class ColumnReward(PerOutputReward):
 
     def _graded(self, fields: Mapping[str, Any]) -> Score[Any]:
         [column] = self.columns
-        cell = self._cell(fields, column)
+        cell = self._told(fields, column)
         scale = self.range_over([fields])
         extra = {} if scale == self.score_range else {OWN: {"range": scale}}
         return Score(self._value(column, cell), extra=extra)
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Score[Any]]:
-        known, names = sample.metadata or {}, _names(sample)
+        known, names = sample.metadata or {}, _answer_names(sample)
         first = self.columns[0]
         if self.compares:
             return self._both_orders(known, names)
-        cell = self._cell(known, first)
+        cell = self._told(known, first)
         if len(names) == 1:
             return [Score(self._value(first, cell))]
         return list(map(Score, self._verdict(first, cell, names)))
@@ -121,7 +122,7 @@ class ColumnReward(PerOutputReward):
         names = [name if verdict_of(name, ("", "")) is None else "" for name in names]
         margins = []
         for column, shown, turn in zip(self.columns, (names, names[::-1]), (1, -1), strict=True):
-            one, other = self._verdict(column, self._cell(known, column), shown)
+            one, other = self._verdict(column, self._told(known, column), shown)
             margins.append(turn * (one - other))
         signs = {*map(sign, margins)}
         won = signs.pop() if len(signs) == 1 else 0
@@ -132,7 +133,7 @@ class ColumnReward(PerOutputReward):
         }
         return [Score((1.0 + turn * won) / 2, extra=extra) for turn in (1, -1)]
 
-    def _cell(self, known: Mapping[str, Any], column: str) -> Any:
+    def _told(self, known: Mapping[str, Any], column: str) -> Any:
         if column not in known:
             raise Unscored(unknown_name("column", column, known), reason="column", cause="data")
         if (cell := blank_is_none(known[column])) is None:
@@ -173,7 +174,7 @@ def _is_verdict(cell: Any) -> bool:
     return value is None or number in (None, 0.0, 1.0)
 
 
-def _names(sample: DataSample) -> Sequence[str]:
+def _answer_names(sample: DataSample) -> Sequence[str]:
     """What each answer is called: by its column in a table, as chosen or rejected in a pair."""
     if isinstance(sample, TableSample):
         return sample.names
