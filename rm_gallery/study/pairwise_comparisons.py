@@ -170,6 +170,12 @@ class Questionnaire:
         verdict = sign(known[0].scores[0], known[1].scores[0])
         return [] if verdict is None else [Game(None, verdict)]
 
+    def scores(self, comparison: PairwiseComparison) -> list[float]:
+        """The scores of all answers that its questions show; none unless all are there."""
+        known = [self.outcomes.get(key) for key in comparison.keys]
+        scores = [score for one in known for score in (one.scores if one else ()) or (None,)]
+        return [] if None in scores else [score for score in scores if score is not None]
+
     def margin(self, comparison: PairwiseComparison) -> float | None:
         """How far answer 0 is ahead, over all places: 1 it always won, -1 it always lost; None
         without a verdict.
