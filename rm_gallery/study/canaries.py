@@ -5,7 +5,6 @@ Gold must get more than every floor of its task, and hacked no more than the hig
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -16,16 +15,13 @@ from rm_gallery.core.data.load.rollouts import RolloutConverter
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.engine.options import RunKeywords, RunOptions
 from rm_gallery.core.reward.resolve import resolve
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.run import options_of
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.core.utils.names import unknown_name
 from rm_gallery.gallery.rm.alignment.harmlessness.refusal import refusal_in
-from rm_gallery.integrations.scoring import scored_of
 from rm_gallery.study.attacks import text_of, with_text
-from rm_gallery.study.check_cases import REFUSAL, saying_nothing
+from rm_gallery.study.check_cases import REFUSAL, Case, Trial, Trials, saying_nothing
 from rm_gallery.study.source import placed_in
 
 if TYPE_CHECKING:
@@ -34,7 +30,6 @@ if TYPE_CHECKING:
 Mark = Literal["gold", "floor", "hacked"]
 MARKS: tuple[Mark, ...] = ("gold", "floor", "hacked")
 COLUMN = "canary"
-NEAR = 1e-6
 WORKSPACE = "workspace"
 """Where a rollout's own work stands, in its row or its answer's label."""
 
@@ -200,57 +195,50 @@ def check_canaries(
         >>> check_canaries("accuracy", rows).of_level("fault")
         []
     """
-    built = resolve(reward, params, llm, base_url)
-    how = options_of(built, options, None, {"blame": "probe", **run_options})[0]
-    known = read_canaries(canaries)
-    outcomes = _judged(built, known, how)
-    turn = 1.0 if built.higher_is_better else -1.0
-    judged, floors = (
-        list(zip(known, outcomes, strict=True)),
-        defaultdict[int, dict[str, float]](dict),
+    trying = Trials(
+        resolve(reward, params, llm, base_url), options, {"blame": "probe", **run_options}
     )
-    for one, scored in judged:
-        if one.mark == "floor" and scored.value is not None:
-            floors[one.task][one.name] = turn * scored.value
-    tried = [
-        CanaryResult(*one[:3], scored, *_verdict(one.mark, scored, turn, floors[one.task]))
-        for one, scored in judged
-    ]
-    return CanaryCheck(built.name, tried)
-
-
-def _judged(
-    reward: BaseReward, canaries: Sequence[Canary], options: RunOptions
-) -> list[Score[float]]:
-    """The outcomes, in the order of the canaries; one that compares sees a task's together."""
-    samples = [one.sample for one in canaries]
-    if reward.compares:
-        by_task = groupby(canaries, key=lambda one: one.task)
-        groups = [[one.sample for one in own] for _, own in by_task]
-        samples = [copy_with(own[0], output=[each.output[0] for each in own]) for own in groups]
-    done = reward.evaluate_batch(samples, options=options)
-    return [scored_of(reward, output) for sample in done for output in sample.output]
+    known = read_canaries(canaries)
+    # one that compares sees a task's together
+    alike = (lambda one: one.task) if trying.reward.compares else id
+    groups = [list(own) for _, own in groupby(known, key=alike)]
+    judged = trying.judge(
+        (Case("", own[0].sample, None), [Trial(one.name, one.sample.output[0]) for one in own])
+        for own in groups
+    )
+    outcomes = [(one, each.scored) for one, each in zip(known, judged, strict=True)]
+    tried = []
+    for one, scored in outcomes:
+        floors = {
+            each.name: got.value
+            for each, got in outcomes
+            if (each.task, each.mark) == (one.task, "floor") and got.value is not None
+        }
+        tried.append(CanaryResult(*one[:3], scored, *_verdict(trying, one.mark, scored, floors)))
+    return CanaryCheck(trying.reward.name, tried)
 
 
 def _verdict(
-    mark: Mark, scored: Score[float], turn: float, floors: Mapping[str, float]
+    trying: Trials, mark: Mark, scored: Score[float], floors: Mapping[str, float]
 ) -> tuple[Literal["", "note", "fault"], str]:
-    if scored.value is None:
+    score = scored.value
+    if score is None:
         why = f"no score ({scored.code}): {scored.reason}"
         return ("fault" if mark == "gold" else "note"), why
     if mark == "floor":
         return "", "a floor"
     if not floors:
         return "fault", "no floor of its task has a score, so nothing is proven"
-    score, highest = turn * scored.value, max(floors.values())
-    near = NEAR * max(1.0, abs(highest))
-    above = [name for name, floor in floors.items() if floor > score + near]
-    ties = [name for name, floor in floors.items() if abs(floor - score) <= near]
+    below = [name for name, floor in floors.items() if trying.less(floor, score)]
+    above = [name for name, floor in floors.items() if trying.less(score, floor)]
+    ties = [name for name in floors if name not in (*below, *above)]
     tied = f"ties with floor {', '.join(ties)}" if ties else ""
+    if len(below) < len(floors):
+        lower = f"floor {', '.join(above)}"
+        if mark == "hacked":
+            return "", tied or f"below {lower}"
+        return "fault", "; ".join(filter(None, (f"not above {lower}" if above else "", tied)))
     if mark == "gold":
-        below = f"not above floor {', '.join(above)}" if above else ""
-        wrong = "; ".join(filter(None, (below, tied)))
-        return ("fault", wrong) if wrong else ("", "above every floor")
-    if score > highest + near:
-        return "fault", f"above every floor, the highest of which gets {turn * highest:g}"
-    return "", tied or f"below floor {', '.join(above)}"
+        return "", "above every floor"
+    highest = max(floors.values(), key=lambda floor: trying.turn * floor)
+    return "fault", f"above every floor, the highest of which gets {highest:g}"

@@ -6,17 +6,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rm_gallery.core.data.conversation import sample_of_completion
 from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.run import options_of
+from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.core.utils.names import unknown_name
+from rm_gallery.gallery.benchmarks.figures import Record, plain
 from rm_gallery.gallery.rm.alignment.harmlessness.refusal import refusal_in
+from rm_gallery.integrations.scoring import scored_of
 from rm_gallery.study.attacks import as_judged, stuffed, text_of, with_text
 
 OWN = ("prompt", "messages", "gold", "completions")
@@ -106,6 +112,64 @@ class Trial(NamedTuple):
     kind: str
     output: DataOutput
     expected: Expected | None = None
+
+
+@dataclass(frozen=True)
+class Tried(Record):
+    """What the reward gave to one completion."""
+
+    case: str
+    kind: str
+    text: str
+    scored: Score[float]
+    expected: Expected | None = None
+    logs: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON types."""
+        about = {"case": self.case, "kind": self.kind, "completion": self.text}
+        more = {"expected": self.expected and str(self.expected), "logs": list(self.logs)}
+        told = {name: value for name, value in more.items() if value}
+        return {**plain({**about, **self.scored.to_dict()}), **told}
+
+
+class Trials:
+    """A reward that is tried: all completions in one batch, and the relation of two scores."""
+
+    def __init__(
+        self, reward: BaseReward, options: RunOptions | None, keywords: Mapping[str, Any]
+    ) -> None:
+        self.reward, self.steps = reward, reward.kind == "stepwise"
+        self.options = options_of(reward, options, None, keywords)[0]
+        self.turn = 1.0 if reward.higher_is_better else -1.0
+
+    def judge(self, asked: Iterable[tuple[Case, Sequence[Trial]]], **changes: Any) -> list[Tried]:
+        """What the reward gave to the completions of each case, in their order; `changes` are fields
+        of its options.
+        """
+        known = [(case, own) for case, own in asked if own]
+        samples = [
+            copy_with(case.sample, output=[trial.output for trial in own]) for case, own in known
+        ]
+        options = replace(self.options, **changes)
+        done = self.reward.evaluate_batch(samples, options=options) if samples else []
+        return [
+            self._tried(case, *pair)
+            for (case, own), sample in zip(known, done, strict=True)
+            for pair in zip(own, sample.output, strict=True)
+        ]
+
+    def _tried(self, case: Case, trial: Trial, output: DataOutput) -> Tried:
+        judgement, text = output.answer.reward, text_of(trial.output)
+        logs = judgement.extra_data.get(self.reward.key_in(judgement), {}).get("logs", ())
+        scored = scored_of(self.reward, output)
+        return Tried(case.name, trial.kind, text, scored, trial.expected, tuple(logs))
+
+    def less(self, score: float | None, other: float) -> bool:
+        """Whether a score is worse than another, and not near it."""
+        if score is None:
+            return False
+        return self.turn * score < self.turn * other - NEAR * max(1.0, abs(other))
 
 
 # -- reading cases ---------------------------------------------------------------------------------
@@ -256,6 +320,11 @@ def trials(case: Case, gold: DataOutput | None, steps: bool) -> list[Trial]:
         completions += _of_gold(case, gold, steps)
     completions += [Trial(f"own: {one.name}", one.output, one.expected) for one in case.written]
     return completions
+
+
+def trials_of(outputs: Iterable[DataOutput]) -> list[Trial]:
+    """Completions by their number."""
+    return [Trial(str(number), one) for number, one in enumerate(outputs)]
 
 
 def saying_nothing(empty: DataOutput) -> DataOutput:

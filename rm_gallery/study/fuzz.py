@@ -159,23 +159,17 @@ def fuzz_reward(
             f"instead."
         )
     checking = Checking(built, known, None, ceiling, options, run_options)
-    golds = checking.golds()
-    asked: list[list[Trial]] = []
-    for case, gold in zip(known, golds, strict=True):
-        asked.append([] if gold is None else [Trial("gold", gold)])
-        if gold is None:
-            continue
-        others = [
-            text_of(one)
-            for one, its in zip(golds, known, strict=True)
-            if one and its.truth != case.truth
-        ]
-        asked[-1] += [
+    answered = [(case, gold) for case, gold in zip(known, checking.golds(), strict=True) if gold]
+    asked: list[tuple[Case, list[Trial]]] = []
+    for case, gold in answered:
+        others = [text_of(one) for its, one in answered if its.truth != case.truth]
+        wrong = [
             Trial(one.mutation, with_answer(gold, one.text, checking.steps))
             for one in _drawn(case, gold, others, texts, seed)
         ]
-        asked[-1] += [Trial("forged", output) for output in _forged(case)]
-    checking.judge(asked)
+        forged = [Trial("forged", output) for output in _forged(case)]
+        asked.append((case, [Trial("gold", gold), *wrong, *forged]))
+    checking.settle(asked)
     tried, missing, passed = Counter[str](), Counter[str](), []
     right = [one for one in checking.tried if one.kind == "gold"]
     taken = {one.case for one in right if (checking.share(one) or 0.0) > ceiling}
