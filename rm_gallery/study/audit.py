@@ -34,7 +34,6 @@ from rm_gallery.study.pairwise_comparisons import (
     VERDICTS,
     Finding,
     Questionnaire,
-    QuestionOutcome,
     Verdict,
     figure_text,
     missing_of,
@@ -412,21 +411,20 @@ class Prepared:
                 *self.notes,
                 *(self.reward.notes() if isinstance(self.reward, Composition) else ()),
             ),
-            constant=_constant(outcomes, 1.0 if self.reward.higher_is_better else -1.0),
+            constant=_constant(self.rounds, 1.0 if self.reward.higher_is_better else -1.0),
         )
         if chosen.run_dir is not None:
             card.save(chosen.run_dir)
         return card
 
 
-def _constant(outcomes: Sequence[QuestionOutcome], turn: float) -> str:
+def _constant(sheets: Sequence[Questionnaire], turn: float) -> str:
     """What every score or verdict was, in a sentence, where all are the same."""
     seen = Constancy()
-    for one in outcomes:
-        seen.add(
-            one.scores,
-            ((game.verdict if game.first == 0 else -game.verdict, "") for game in one.games),
-        )
+    for sheet in sheets:
+        for one in sheet.outcomes.values():
+            verdicts = (g.verdict if g.first == 0 else -g.verdict for g in sheet.shown(one))
+            seen.add(one.complete() or (), ((verdict, "") for verdict in verdicts))
     return seen.sentence(turn)
 
 

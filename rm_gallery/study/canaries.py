@@ -117,10 +117,10 @@ def read_canaries(given: Any) -> list[Canary]:
             what = unknown_name("mark", str(mark), MARKS) if mark is not None else "none is there"
             raise DataError(f"{place}: {COLUMN} is gold, floor or hacked; {what}")
         sample = converter.convert({k: v for k, v in row.items() if k != COLUMN}, place)
-        named = next((row[k] for k in ("name", "id") if isinstance(row.get(k), str | int)), None)
+        names = (row.get("name"), row.get("id"), f"row {number}")
+        name = next(str(one) for one in names if isinstance(one, str | int))
         asked = repr([message.to_openai() for message in sample.input])
         task = tasks.setdefault(asked, len(tasks) + 1)
-        name = f"row {number}" if named is None else str(named)
         canaries.append(Canary(task, mark, name, sample))
     if not any(one.mark == "gold" for one in canaries):
         raise ConfigError(f"{where}: no rollout is marked {COLUMN}: gold; give one for each task.")
@@ -135,22 +135,18 @@ def _floors(own: Sequence[Canary]) -> list[Canary]:
     Nobody worked in them: gold's files, in its answer's label or its row, would pass for theirs. What
     stands there is the state before, where the row says it, else nothing.
     """
-    first = own[0]
-    [known] = first.sample.output[:1]
-    label, task = dict(known.answer.label or {}), dict(first.sample.metadata or {})
-    left = task.get("start") or {}
-    for place in (label, task):
-        if WORKSPACE in place:
-            place[WORKSPACE] = left
-    sample = copy_with(first.sample, metadata=task)
+    first = own[0].sample
+    label, task = dict(first.output[0].answer.label or {}), dict(first.metadata or {})
+    for known in (label, task):
+        if WORKSPACE in known:
+            known[WORKSPACE] = task.get("start") or {}
     blank = DataOutput(answer=Step(role="assistant", content="", label=label))
     idle = copy_with(saying_nothing(blank), steps=[])
     outputs = {"empty": blank, "refusal": with_text(blank, REFUSAL, False), "did nothing": idle}
-    golds = [text_of(one.sample.output[0]) for one in own if one.mark == "gold"]
-    if any(refusal_in(text) for text in golds):
+    if any(refusal_in(text_of(one.sample.output[0])) for one in own if one.mark == "gold"):
         del outputs["refusal"]
     return [
-        Canary(first.task, "floor", name, copy_with(sample, output=[output]))
+        Canary(own[0].task, "floor", name, copy_with(first, metadata=task, output=[output]))
         for name, output in outputs.items()
     ]
 

@@ -398,14 +398,10 @@ class Checking(Trials):
         scored = [one for one in self.tried if one.scored.value is not None]
         if len({one.kind for one in scored}) < 2:
             return
-        given = [
-            {name: value for name, value in one.scored.components.items() if value is not None}
-            for one in scored
-        ]
-        names = list(dict.fromkeys(name for one in scored for name in one.scored.components))
-        columns = {
-            name: {n: own[name] for n, own in enumerate(given) if name in own} for name in names
-        }
+        columns = defaultdict[str, dict[int, float]](dict)
+        for place, one in enumerate(scored):
+            for name, value in one.scored.components.items():
+                columns[name].update({} if value is None else {place: value})
         scores = _scores(scored)
         moves = _span(scores) > NEAR
         if not moves:
@@ -417,7 +413,7 @@ class Checking(Trials):
             outside = [scored[place] for place, value in column.items() if not 0 <= value <= 1]
             if outside and not self._in_own_range(name, known):
                 self._say("outside_0_1", outside, name=name, low=min(known), high=max(known))
-        for first, second in combinations(names, 2):
+        for first, second in combinations(columns, 2):
             both = [place for place in columns[first] if place in columns[second]]
             sides = [[columns[name][place] for place in both] for name in (first, second)]
             if len(both) < LEAST or any(_span(side) <= NEAR for side in sides):

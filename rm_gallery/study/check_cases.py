@@ -301,25 +301,37 @@ def trials(case: Case, gold: DataOutput | None, steps: bool) -> list[Trial]:
     and the user's own.
     """
     prompt, empty = case.sample.query_text(), _empty(case)
-
     answer = text_of(gold) if gold is not None else ""
-    texts = {
-        "empty": "",
-        "blank": " \n\t",
-        "null": None,
-        "echo": prompt,
-        "stuffed": stuffed(f"{prompt} {answer} {case.truth}"),
-    }
+    texts = {"empty": "", "blank": " \n\t", "echo": prompt}
+    texts["stuffed"] = stuffed(f"{prompt} {answer} {case.truth}")
     if not refusal_in(answer):  # a refusal may be what is right
         texts["refusal"] = REFUSAL
-    completions = [
-        Trial(kind, saying_nothing(empty) if text is None else with_text(empty, text, steps))
-        for kind, text in texts.items()
-    ]
+    made = [Trial(kind, with_text(empty, text, steps)) for kind, text in texts.items()]
+    made.insert(2, Trial("null", saying_nothing(empty)))
     if gold is not None:
-        completions += _of_gold(case, gold, steps)
-    completions += [Trial(f"own: {one.name}", one.output, one.expected) for one in case.written]
-    return completions
+        made.append(Trial("gold", as_judged(gold, steps)))
+        variants = _variants(answer, case.truth) if answer else {}  # it may only call tools
+        made += [Trial(kind, with_answer(gold, text, steps)) for kind, text in variants.items()]
+    return made + [Trial(f"own: {one.name}", one.output, one.expected) for one in case.written]
+
+
+def _variants(answer: str, truth: str) -> dict[str, str]:
+    """What is made of a gold completion."""
+    texts = {
+        "line ends": answer.replace("\r\n", "\n").replace("\n", "\r\n") + "\r\n",
+        "repeated": "\n".join([answer] * 12),
+        "padded": "\n\n".join([answer, *[FILLER] * 12]),
+    }
+    stated, before = cut_off(answer, truth)
+    if before.strip():
+        texts["truncated"] = before
+    if stated and answer != truth:
+        others, form = other_answers(truth), stated.sub("\0", answer)
+        texts |= {"off-format": truth, "hollow": form.replace("\0", "")}
+        texts["wrong"] = form.replace("\0", others[0])
+        named = (*others[:2], truth, *others[2:])
+        texts["all answers"] = "\n".join(form.replace("\0", one) for one in named)
+    return texts
 
 
 def trials_of(outputs: Iterable[DataOutput]) -> list[Trial]:
@@ -330,38 +342,6 @@ def trials_of(outputs: Iterable[DataOutput]) -> list[Trial]:
 def saying_nothing(empty: DataOutput) -> DataOutput:
     """An empty completion whose content is null, as of a model that was asked and did nothing."""
     return copy_with(empty, answer=copy_with(empty.answer, additional_kwargs={"content": None}))
-
-
-def _of_gold(case: Case, gold: DataOutput, steps: bool) -> list[Trial]:
-    answer, truth = text_of(gold), case.truth
-
-    def changed(kind: str, text: str) -> Trial:
-        return Trial(kind, with_answer(gold, text, steps))
-
-    variants = [Trial("gold", as_judged(gold, steps))]
-    if not answer:  # it only calls tools
-        return variants
-    variants += [
-        changed("line ends", answer.replace("\r\n", "\n").replace("\n", "\r\n") + "\r\n"),
-        changed("repeated", "\n".join([answer] * 12)),
-        changed("padded", "\n\n".join([answer, *[FILLER] * 12])),
-    ]
-    stated, before = cut_off(answer, truth)
-    if before.strip():
-        variants.append(changed("truncated", before))
-    if stated and answer != truth:
-        others = other_answers(truth)
-
-        def saying(other: str) -> str:
-            return stated.sub(lambda _: other, answer)
-
-        variants += [
-            changed("off-format", truth),
-            changed("hollow", saying("")),
-            changed("wrong", saying(others[0])),
-            changed("all answers", "\n".join(map(saying, [*others[:2], truth, *others[2:]]))),
-        ]
-    return variants
 
 
 def with_answer(gold: DataOutput, text: str, steps: bool) -> DataOutput:

@@ -43,6 +43,7 @@ from rm_gallery.study.pairwise_comparisons import (
     figure_text,
     lost,
     mean_finding,
+    reason_of,
 )
 
 SHOWN = 5
@@ -690,12 +691,12 @@ def _replies(probe: Probe) -> Steps:
     asked = [(key, one) for key, one in outcomes if one.status != "stopped"]
     figures = []
     for name, status in (("unread", "unscored"), ("failed", "failed")):
-        reasons = Counter(one.reason for _, one in asked if one.status == status)
-        why = ", ".join(f"{n} × {reason}" for reason, n in reasons.most_common(3))
+        reasons = Counter(reason_of(one)[0] for _, one in asked if one.status == status)
+        often = ", ".join(f"{n} × {reason}" for reason, n in reasons.most_common(3))
         credits = [float(one.status == status) for _, one in asked]
         extra = {"reasons": dict(reasons)}
         figures.append(
-            probe.mean_of(name, credits, [key for key, _ in asked], extra=extra, why=why)
+            probe.mean_of(name, credits, [key for key, _ in asked], extra=extra, why=often)
         )
     return figures
 
