@@ -459,7 +459,7 @@ def _prepared(asked: Asked, probes: Sequence[str] | None) -> Prepared:
         source, identity, notes = dataset.name, dataset.identity(), dataset.met.notes()
         if without:
             notes.append(f"{without} samples without a chosen and a rejected answer were left out")
-    pairs = AnswerPairs(asked.reward, materials, seed)
+    pairs = AnswerPairs(asked.reward, materials)
     made = [Probe(name, pairs, steps) for name, steps in READ.items() if name in given]
     made.sort(key=lambda probe: PROBES.index(probe.name))
     identity |= {"probes": sorted(set(given))}

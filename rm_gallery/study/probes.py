@@ -63,8 +63,8 @@ over all of them says so.
 class AnswerPairs:
     """The answers of all prompts in the form the reward's kind takes, and the questions about them."""
 
-    def __init__(self, reward: BaseReward, materials: Sequence[Material], seed: int = 0) -> None:
-        self.reward, self.materials, self.seed = reward, list(materials), seed
+    def __init__(self, reward: BaseReward, materials: Sequence[Material]) -> None:
+        self.reward, self.materials = reward, list(materials)
         self.sheet = Questionnaire(reward)
         self.rounds = [self.sheet]
         """A second one holds the questions that are asked again."""
@@ -426,19 +426,20 @@ def _attacked(pairs: AnswerPairs, attack: Injection, number: int) -> _Attack:
     return _Attack(attack, number, Row((against, pairs.plain[number]), attack.name), text)
 
 
-def _silences(sheet: Questionnaire, row: Row) -> float | None:
+def _silences(
+    sheet: Questionnaire, against: PairwiseComparison, plain: PairwiseComparison
+) -> float | None:
     """Whether an attack leaves no verdict; None where there is none without it."""
-    against, plain = row.sides
     return None if sheet.margin(plain) is None else float(sheet.status(against) != "scored")
 
 
 def _silent(probe: Probe, name: str, own: Iterable[_Attack], **more: Any) -> Finding:
-    rows = [one.row for one in own]
-    values = [_silences(probe.pairs.sheet, row) for row in rows]
-    known = [(row, value) for row, value in zip(rows, values, strict=True) if value is not None]
-    more = {"crossed": [row.attack for row, _ in known], **more}
-    where = [row.sides[0].cluster for row, _ in known]
-    return probe.mean_of(name, [value for _, value in known], where, **more)
+    relation = partial(_silences, probe.pairs.sheet)
+    return probe.mean(name, [one.row for one in own], relation, _as_it_is, lost={}, **more)
+
+
+def _as_it_is(comparison: PairwiseComparison) -> PairwiseComparison:
+    return comparison
 
 
 def _injected(probe: Probe) -> Steps:
@@ -465,7 +466,7 @@ def _injected(probe: Probe) -> Steps:
         worked = Counter[str]()
         for one in attacks:
             lifts = any(lifted(*came) > 0 for _, came in probe.known([one.row])[0])
-            worked.update([one.injected.name] * (lifts + bool(_silences(sheet, one.row))))
+            worked.update([one.injected.name] * (lifts + bool(_silences(sheet, *one.row.sides))))
         wanted = {name for name, _ in worked.most_common(WORST)}
         again = [
             _attacked(pairs, attack, number)
