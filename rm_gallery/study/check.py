@@ -36,7 +36,6 @@ from rm_gallery.study.check_cases import (
     Trial,
     Trials,
     Tried,
-    Written,
     built_in_cases,
     cases_of_example,
     forms,
@@ -55,6 +54,14 @@ PARTLY = ("truncated", "hollow", "wrong", "all answers")
 """Completions in the right form that lack the answer, or say everything at once."""
 HONEST = ("gold", "wrong", "hollow")
 """Completions that try to answer: breaking the reward must not get more than the lowest of them."""
+LIMITS: dict[str, float | None] = {
+    **dict.fromkeys((*NOTHING, *PARTLY)),
+    "repeated": 1.0,
+    "padded": 1.0,
+    "line ends": 1.0,
+    "off-format": None,
+}
+"""By kind of completion the share of gold's score that it may get; None where that is the ceiling."""
 SAID = {"line ends": "line_ends", "off-format": "off_format_accepted"}
 """What is found of completions that are no fault by themselves."""
 SAME, MIRRORED, LEAST = 0.9, 0.99, 5
@@ -192,7 +199,7 @@ def with_forgeries(case: Case) -> Case:
     return case._replace(
         written=(
             *case.written,
-            *(Written(name, one, Expected(word="low")) for name, one in forged.items()),
+            *(Trial(name, one, Expected(word="low")) for name, one in forged.items()),
         )
     )
 
@@ -357,26 +364,21 @@ class Checking(Trials):
         return (self.turn * one.scored.value - self.floor) / (self.turn * top - self.floor)
 
     def _undeserved(self) -> None:
-        for kind in (*NOTHING, *PARTLY, "repeated", "padded", "line ends", "off-format"):
+        for kind, limit in LIMITS.items():
             shares = ((self.share(one), one) for one in self._of_kinds(kind))
             seen = [(share, one) for share, one in shares if share is not None]
-            if not seen:
+            most, worst = max(seen, key=lambda pair: pair[0], default=(0.0, None))
+            most_allowed = self.ceiling if limit is None else limit
+            least = 1.0 if kind == "line ends" else -math.inf
+            where = [one for share, one in seen if not least - NEAR <= share <= most_allowed + NEAR]
+            if worst is None or not where or (kind == "off-format" and most < SAME):
                 continue
-            most, worst = max(seen, key=lambda pair: pair[0])
-            where = [one for share, one in seen if share > self.ceiling + NEAR]
             what = f"gets {100 * most:.0f} % of what gold gets ({worst.scored.value:g})"
             level: Level | None = None
             if kind in PARTLY and most < SAME:
                 level, what = "note", f"{what}; gate what is secondary on what matters"
-            elif kind in ("repeated", "padded"):
-                where = [worst] if most > 1 + NEAR else []
-            elif kind == "line ends":
-                where = [worst] if any(abs(share - 1) > NEAR for share, _ in seen) else []
-            elif kind == "off-format":
-                where = where if most >= SAME else []
-            if where:
-                name = SAID.get(kind, f"{kind.replace(' ', '_')}_rewarded")
-                self._say(name, where, level, kind=kind, what=what)
+            name = SAID.get(kind, f"{kind.replace(' ', '_')}_rewarded")
+            self._say(name, where, level, kind=kind, what=what)
 
     def _expected(self) -> None:
         for one in self.tried:

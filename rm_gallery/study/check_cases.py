@@ -76,12 +76,12 @@ class Expected(NamedTuple):
         return " and ".join(f"{what} {end:g}" for what, end in ends if end is not None)
 
 
-class Written(NamedTuple):
-    """A completion somebody wrote by hand."""
+class Trial(NamedTuple):
+    """One completion to try: its name, or of which kind it is, and what it should get."""
 
-    name: str
+    kind: str
     output: DataOutput
-    expected: Expected | None
+    expected: Expected | None = None
 
 
 class Case(NamedTuple):
@@ -90,7 +90,8 @@ class Case(NamedTuple):
     name: str
     sample: DataSample
     gold: DataOutput | None
-    written: tuple[Written, ...] = ()
+    written: tuple[Trial, ...] = ()
+    """Completions that somebody wrote by hand."""
 
     @property
     def truth(self) -> str:
@@ -104,14 +105,6 @@ class Case(NamedTuple):
             reference = reference[0]
         text = str(reference) if isinstance(reference, str | int | float) else ""
         return text.strip() if len(text) <= 200 else ""
-
-
-class Trial(NamedTuple):
-    """One completion to try: of which kind it is, and what it should not get."""
-
-    kind: str
-    output: DataOutput
-    expected: Expected | None = None
 
 
 @dataclass(frozen=True)
@@ -239,7 +232,7 @@ def _case(row: Any, where: str, number: int, reference: str | None) -> Case:
 
 def _written_completion(
     one: Any, where: str, place: int, output: Callable[[Any], DataOutput]
-) -> Written:
+) -> Trial:
     given = dict(one) if isinstance(one, Mapping) and "role" not in one else {"completion": one}
     for name in given:
         if name not in ("completion", "name", "expect"):
@@ -251,7 +244,7 @@ def _written_completion(
             f"{where}: there is no field 'completion'; it holds {', '.join(given) or 'nothing'}."
         )
     name = str(given.get("name") or f"completion {place}")
-    return Written(name, output(given["completion"]), _expected(given.get("expect"), where))
+    return Trial(name, output(given["completion"]), _expected(given.get("expect"), where))
 
 
 def _expected(given: Any, where: str) -> Expected | None:
@@ -281,9 +274,7 @@ def cases_of_example(reward: type[BaseReward]) -> list[Case]:
     if reward.example is None:
         return []
     sample = reward.example.sample
-    answers = tuple(
-        Written(f"answer {n}", output, None) for n, output in enumerate(sample.output, 1)
-    )
+    answers = tuple(Trial(f"answer {n}", output) for n, output in enumerate(sample.output, 1))
     return [Case("example", copy_with(sample, output=sample.output[:1]), None, answers)]
 
 
@@ -312,7 +303,7 @@ def trials(case: Case, gold: DataOutput | None, steps: bool) -> list[Trial]:
         made.append(Trial("gold", as_judged(gold, steps)))
         variants = _variants(answer, case.truth) if answer else {}  # it may only call tools
         made += [Trial(kind, with_answer(gold, text, steps)) for kind, text in variants.items()]
-    return made + [Trial(f"own: {one.name}", one.output, one.expected) for one in case.written]
+    return made + [one._replace(kind=f"own: {one.kind}") for one in case.written]
 
 
 def _variants(answer: str, truth: str) -> dict[str, str]:
