@@ -93,7 +93,7 @@ class AnswerPairs:
 # -- relations ---------------------------------------------------------------------------------
 
 
-class Row(NamedTuple):
+class Contrast(NamedTuple):
     """What is held against each other: one comparison, or the same two answers twice."""
 
     sides: tuple[PairwiseComparison, ...]
@@ -221,12 +221,16 @@ class Probe:
         return mean_finding(self.name, name, what, values, clusters, limit, unit=unit, **more)
 
     def known(
-        self, rows: Iterable[Row], *read: Callable[[PairwiseComparison], Any]
-    ) -> tuple[list[tuple[Row, list[Any]]], dict[str, int]]:
+        self, rows: Iterable[Contrast], *read: Callable[[PairwiseComparison], Any]
+    ) -> tuple[list[tuple[Contrast, list[Any]]], dict[str, int]]:
         """What came of every side of the rows, of those where all of them have a verdict, and what
         was lost elsewhere; `read` are the sides' readers in turn, by default of games.
         """
-        known, statuses, sheet = list[tuple[Row, list[Any]]](), list[Status](), self.pairs.sheet
+        known, statuses, sheet = (
+            list[tuple[Contrast, list[Any]]](),
+            list[Status](),
+            self.pairs.sheet,
+        )
         for row in rows:
             came = [get(one) for get, one in zip(cycle(read or (sheet.games,)), row.sides)]
             if all(came):
@@ -239,7 +243,7 @@ class Probe:
     def mean(
         self,
         name: str,
-        rows: Iterable[Row],
+        rows: Iterable[Contrast],
         relation: Relation,
         *read: Callable[[PairwiseComparison], Any],
         **more: Any,
@@ -255,7 +259,7 @@ class Probe:
             **{"crossed": attacks if any(attacks) else None, "lost": without, **more},
         )
 
-    def lift(self, name: str, rows: Sequence[Row], why: str = "", **more: Any) -> Finding:
+    def lift(self, name: str, rows: Sequence[Contrast], why: str = "", **more: Any) -> Finding:
         """How much more often the attacked answer wins than the same answer plain, row by row.
 
         A judge that is merely noisy is not lifted. One that prefers too few of the good answers
@@ -283,8 +287,8 @@ def _quality(probe: Probe) -> Steps:
     return [probe.mean("good_preferred", _alone(probe.pairs.plain), won)]
 
 
-def _alone(comparisons: Iterable[PairwiseComparison]) -> list[Row]:
-    return [Row((one,)) for one in comparisons]
+def _alone(comparisons: Iterable[PairwiseComparison]) -> list[Contrast]:
+    return [Contrast((one,)) for one in comparisons]
 
 
 def _position(probe: Probe) -> Steps:
@@ -300,8 +304,12 @@ def _position(probe: Probe) -> Steps:
     first = int(sum(shares))
     second = len(shares) - first
     p = sign_test(first, second) if shares else None
-    extra = {"first_first": first, "second_second": second, "p_value": p}
-    extra["test"] = "two-sided exact sign test"
+    extra = {
+        "first_first": first,
+        "second_second": second,
+        "p_value": p,
+        "test": "two-sided exact sign test",
+    }
     if p is None:
         why = "no pair is inconsistent"
     elif p < 1e-4:
@@ -320,8 +328,12 @@ def _stability(probe: Probe) -> Steps:
     prompt reworded, another layout, and a third answer in two orders.
     """
     pairs, sheet = probe.pairs, probe.pairs.sheet
-    variants: dict[str, list[Row]] = {"reworded_answer": [], "reworded_prompt": [], "layout": []}
-    lists = list[Row]()
+    variants: dict[str, list[Contrast]] = {
+        "reworded_answer": [],
+        "reworded_prompt": [],
+        "layout": [],
+    }
+    lists = list[Contrast]()
     listwise = pairs.reward.kind == "listwise"
     for number, material in enumerate(pairs.materials):
         plain, sample = pairs.plain[number], material.sample
@@ -335,13 +347,13 @@ def _stability(probe: Probe) -> Steps:
         ]
         for rows, (of, first, second) in zip(variants.values(), asked, strict=True):
             if of is not None and first is not None:
-                rows.append(Row((plain, sheet.comparison(of, first, second))))
+                rows.append(Contrast((plain, sheet.comparison(of, first, second))))
         if listwise and len(pairs.materials) > 1:
             # no rival of the best: equals are no trial
             third = pairs.worse[(number + 1) % len(pairs.materials)]
             orders = [good, worse, third], [third, worse, good]
             keys = [sheet.ask(sample, order) for order in orders]
-            lists.append(Row(tuple(PairwiseComparison((key,), plain.cluster) for key in keys)))
+            lists.append(Contrast(tuple(PairwiseComparison((key,), plain.cluster) for key in keys)))
     yield
     useless = partial(probe.figure, verdict="does not apply")
     once = "the data say nothing in two ways; the built-in questions do"
@@ -362,7 +374,7 @@ def _dressed(probe: Probe) -> Steps:
     """
     pairs, (done, dress) = probe.pairs, DRESSES[probe.name]
     probe.group, probe.words = "dress", {"done": done}
-    own, turned, worse = list[Row](), list[Row](), list[DataOutput]()
+    own, turned, worse = list[Contrast](), list[Contrast](), list[DataOutput]()
     for number, material in enumerate(pairs.materials):
         dressed_good, dressed = (
             pairs.text(plain, dress(material, text_of(plain), number))
@@ -374,7 +386,7 @@ def _dressed(probe: Probe) -> Steps:
         if not pairs.comparing:
             own += _alone([pairs.comparison(number, dressed, pairs.worse[number])])
         against = pairs.comparison(number, dressed, pairs.good[number])
-        turned.append(Row((against, pairs.plain[number])))
+        turned.append(Contrast((against, pairs.plain[number])))
     if (yield) and pairs.comparing:
         # where that decides nothing, a noisy judge needs a larger sample
         if probe.mean("over_itself", own, net).verdict not in ("pass", "fail"):
@@ -414,7 +426,7 @@ class _Attack(NamedTuple):
 
     injected: Injection
     number: int
-    row: Row
+    row: Contrast
     """Against the good answer, beside the plain comparison."""
     text: str
 
@@ -423,7 +435,7 @@ def _attacked(pairs: AnswerPairs, attack: Injection, number: int) -> _Attack:
     text = attack.on(text_of(pairs.materials[number].worse))
     carrying = pairs.text(pairs.materials[number].worse, text)
     against = pairs.comparison(number, carrying, pairs.good[number])
-    return _Attack(attack, number, Row((against, pairs.plain[number]), attack.name), text)
+    return _Attack(attack, number, Contrast((against, pairs.plain[number]), attack.name), text)
 
 
 def _silences(
@@ -452,7 +464,7 @@ def _injected(probe: Probe) -> Steps:
     size, again, spoken = len(pairs.materials), list[_Attack](), defaultdict(list)
     for number, material in enumerate(pairs.materials):
         spoken[material.language].append(number)
-    attacks, itself = list[_Attack](), list[Row]()
+    attacks, itself = list[_Attack](), list[Contrast]()
     for turn in range(min(SCREENED, size)):
         group = [*spoken.values()][turn % len(spoken)]
         for place, attack in enumerate(injections(pairs.reward, 1 + turn % 2)):
@@ -461,7 +473,7 @@ def _injected(probe: Probe) -> Steps:
             if turn < AGAINST_ITSELF:
                 carrying = pairs.text(pairs.materials[number].worse, attacks[-1].text)
                 own = pairs.comparison(number, carrying, pairs.worse[number])
-                itself.append(Row((own,), attack.name))
+                itself.append(Contrast((own,), attack.name))
     if (yield):
         worked = Counter[str]()
         for one in attacks:
@@ -645,7 +657,7 @@ def _repeats(probe: Probe) -> Steps:
     if (yield):
         yield
     sheets = pairs.sheet, again
-    rows = [Row((plain, plain)) for plain in pairs.plain]
+    rows = [Contrast((plain, plain)) for plain in pairs.plain]
     verdicts = probe.mean("changed", rows, changed, *(sheet.games for sheet in sheets))
     if pairs.comparing:
         why = "a verdict has no variance of its own"
