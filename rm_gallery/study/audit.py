@@ -5,10 +5,10 @@ from __future__ import annotations
 import html
 import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,22 +28,19 @@ from rm_gallery.core.utils.names import check_known, unknown_name
 from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import Record, html_lines, html_table
 from rm_gallery.gallery.benchmarks.lead import worth
-from rm_gallery.study import probes as of_answers
-from rm_gallery.study import scale_probes as of_scales
-from rm_gallery.study.attacks import BUILT_IN, DRESSES, TEXTS, built_in, from_samples
+from rm_gallery.study.attacks import BUILT_IN, TEXTS, built_in, from_samples
 from rm_gallery.study.cards import audit_figures
 from rm_gallery.study.doors import Asked, Keywords, door
 from rm_gallery.study.pairwise_comparisons import (
     VERDICTS,
     Finding,
     Questionnaire,
-    QuestionOutcome,
     Verdict,
     figure_text,
     missing_of,
     reasons_of,
 )
-from rm_gallery.study.probes import AnswerPairs, Injected, Probe
+from rm_gallery.study.probes import READ, AnswerPairs, Probe
 from rm_gallery.study.runs import keep_figures
 from rm_gallery.study.task import begun, judge_of, repeat_folder, usage_of
 
@@ -59,16 +56,6 @@ PROBE = 20
 """Questions whose prompts are measured for the estimate."""
 NEVER_FULL = 400
 """Characters of an example that a card shows."""
-_PROBES: dict[str, Callable[[AnswerPairs], Probe]] = {
-    "quality": of_answers.Discernment,
-    "position": of_answers.Place,
-    **{dress: partial(of_answers.Dressed, dress=dress) for dress in DRESSES},
-    "no_answer": of_answers.NoAnswers,
-    "stability": of_answers.Stability,
-    "repeats": of_scales.Repeatability,
-    "range": of_scales.Range,
-    "length_correlation": of_scales.LengthCorrelation,
-}
 
 
 @door(needs_data=False)
@@ -348,12 +335,7 @@ class Prepared:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        again = [
-            probe.second.sheet
-            for probe in self.probes
-            if isinstance(probe, of_scales.Repeatability)
-        ]
-        self.reward, self.rounds = self.pairs.reward, [self.pairs.sheet, *again]
+        self.reward, self.rounds = self.pairs.reward, self.pairs.rounds
 
     @property
     def n_questions(self) -> int:
@@ -389,7 +371,7 @@ class Prepared:
                 break
             if turn == 1:
                 for probe in self.probes:
-                    probe.follow()
+                    probe.go(True)
             questions = [
                 question for key, question in sheet.questions.items() if key not in sheet.outcomes
             ]
@@ -434,21 +416,20 @@ class Prepared:
                 *self.notes,
                 *(self.reward.notes() if isinstance(self.reward, Composition) else ()),
             ),
-            constant=_constant(outcomes, 1.0 if self.reward.higher_is_better else -1.0),
+            constant=_constant(self.rounds, 1.0 if self.reward.higher_is_better else -1.0),
         )
         if chosen.run_dir is not None:
             card.save(chosen.run_dir)
         return card
 
 
-def _constant(outcomes: Sequence[QuestionOutcome], turn: float) -> str:
+def _constant(sheets: Sequence[Questionnaire], turn: float) -> str:
     """What every score or verdict was, in a sentence, where all are the same."""
     seen = Constancy()
-    for one in outcomes:
-        seen.add(
-            one.scores,
-            ((game.verdict if game.first == 0 else -game.verdict, "") for game in one.games),
-        )
+    for sheet in sheets:
+        for one in sheet.outcomes.values():
+            verdicts = (g.verdict if g.first == 0 else -g.verdict for g in sheet.shown(one))
+            seen.add(one.complete() or (), ((verdict, "") for verdict in verdicts))
     return seen.sentence(turn)
 
 
@@ -483,11 +464,9 @@ def _prepared(asked: Asked, probes: Sequence[str] | None) -> Prepared:
         source, identity, notes = dataset.name, dataset.identity(), dataset.met.notes()
         if without:
             notes.append(f"{without} samples without a chosen and a rejected answer were left out")
-    pairs = AnswerPairs(asked.reward, materials, seed)
-    made = [probe(pairs) for name, probe in _PROBES.items() if name in given]
-    plain_keys = list(pairs.sheet.questions)  # injected answers aside
-    made += [Injected(pairs)] if Injected.name in given else []
-    made += [of_scales.Replies(pairs, plain_keys)] if of_scales.Replies.name in given else []
+    pairs = AnswerPairs(asked.reward, materials)
+    made = [Probe(name, pairs, steps) for name, steps in READ.items() if name in given]
+    made.sort(key=lambda probe: PROBES.index(probe.name))
     identity |= {"probes": sorted(set(given))}
     return Prepared(pairs, made, source, seed, identity, asked.options, asked.hooks, tuple(notes))
 

@@ -5,7 +5,6 @@ Gold must get more than every floor of its task, and hacked no more than the hig
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -16,16 +15,13 @@ from rm_gallery.core.data.load.rollouts import RolloutConverter
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.engine.options import RunKeywords, RunOptions
 from rm_gallery.core.reward.resolve import resolve
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.run import options_of
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.core.utils.names import unknown_name
 from rm_gallery.gallery.rm.alignment.harmlessness.refusal import refusal_in
-from rm_gallery.integrations.scoring import scored_of
 from rm_gallery.study.attacks import text_of, with_text
-from rm_gallery.study.check_cases import REFUSAL, saying_nothing
+from rm_gallery.study.check_cases import REFUSAL, Case, Trial, Trials, saying_nothing
 from rm_gallery.study.source import placed_in
 
 if TYPE_CHECKING:
@@ -34,7 +30,6 @@ if TYPE_CHECKING:
 Mark = Literal["gold", "floor", "hacked"]
 MARKS: tuple[Mark, ...] = ("gold", "floor", "hacked")
 COLUMN = "canary"
-NEAR = 1e-6
 WORKSPACE = "workspace"
 """Where a rollout's own work stands, in its row or its answer's label."""
 
@@ -122,10 +117,10 @@ def read_canaries(given: Any) -> list[Canary]:
             what = unknown_name("mark", str(mark), MARKS) if mark is not None else "none is there"
             raise DataError(f"{place}: {COLUMN} is gold, floor or hacked; {what}")
         sample = converter.convert({k: v for k, v in row.items() if k != COLUMN}, place)
-        named = next((row[k] for k in ("name", "id") if isinstance(row.get(k), str | int)), None)
+        names = (row.get("name"), row.get("id"), f"row {number}")
+        name = next(str(one) for one in names if isinstance(one, str | int))
         asked = repr([message.to_openai() for message in sample.input])
         task = tasks.setdefault(asked, len(tasks) + 1)
-        name = f"row {number}" if named is None else str(named)
         canaries.append(Canary(task, mark, name, sample))
     if not any(one.mark == "gold" for one in canaries):
         raise ConfigError(f"{where}: no rollout is marked {COLUMN}: gold; give one for each task.")
@@ -140,22 +135,18 @@ def _floors(own: Sequence[Canary]) -> list[Canary]:
     Nobody worked in them: gold's files, in its answer's label or its row, would pass for theirs. What
     stands there is the state before, where the row says it, else nothing.
     """
-    first = own[0]
-    [known] = first.sample.output[:1]
-    label, task = dict(known.answer.label or {}), dict(first.sample.metadata or {})
-    left = task.get("start") or {}
-    for place in (label, task):
-        if WORKSPACE in place:
-            place[WORKSPACE] = left
-    sample = copy_with(first.sample, metadata=task)
+    first = own[0].sample
+    label, task = dict(first.output[0].answer.label or {}), dict(first.metadata or {})
+    for known in (label, task):
+        if WORKSPACE in known:
+            known[WORKSPACE] = task.get("start") or {}
     blank = DataOutput(answer=Step(role="assistant", content="", label=label))
     idle = copy_with(saying_nothing(blank), steps=[])
     outputs = {"empty": blank, "refusal": with_text(blank, REFUSAL, False), "did nothing": idle}
-    golds = [text_of(one.sample.output[0]) for one in own if one.mark == "gold"]
-    if any(refusal_in(text) for text in golds):
+    if any(refusal_in(text_of(one.sample.output[0])) for one in own if one.mark == "gold"):
         del outputs["refusal"]
     return [
-        Canary(first.task, "floor", name, copy_with(sample, output=[output]))
+        Canary(own[0].task, "floor", name, copy_with(first, metadata=task, output=[output]))
         for name, output in outputs.items()
     ]
 
@@ -200,57 +191,50 @@ def check_canaries(
         >>> check_canaries("accuracy", rows).of_level("fault")
         []
     """
-    built = resolve(reward, params, llm, base_url)
-    how = options_of(built, options, None, {"blame": "probe", **run_options})[0]
-    known = read_canaries(canaries)
-    outcomes = _judged(built, known, how)
-    turn = 1.0 if built.higher_is_better else -1.0
-    judged, floors = (
-        list(zip(known, outcomes, strict=True)),
-        defaultdict[int, dict[str, float]](dict),
+    trying = Trials(
+        resolve(reward, params, llm, base_url), options, {"blame": "probe", **run_options}
     )
-    for one, scored in judged:
-        if one.mark == "floor" and scored.value is not None:
-            floors[one.task][one.name] = turn * scored.value
-    tried = [
-        CanaryResult(*one[:3], scored, *_verdict(one.mark, scored, turn, floors[one.task]))
-        for one, scored in judged
-    ]
-    return CanaryCheck(built.name, tried)
-
-
-def _judged(
-    reward: BaseReward, canaries: Sequence[Canary], options: RunOptions
-) -> list[Score[float]]:
-    """The outcomes, in the order of the canaries; one that compares sees a task's together."""
-    samples = [one.sample for one in canaries]
-    if reward.compares:
-        by_task = groupby(canaries, key=lambda one: one.task)
-        groups = [[one.sample for one in own] for _, own in by_task]
-        samples = [copy_with(own[0], output=[each.output[0] for each in own]) for own in groups]
-    done = reward.evaluate_batch(samples, options=options)
-    return [scored_of(reward, output) for sample in done for output in sample.output]
+    known = read_canaries(canaries)
+    # one that compares sees a task's together
+    alike = (lambda one: one.task) if trying.reward.compares else id
+    groups = [list(own) for _, own in groupby(known, key=alike)]
+    judged = trying.judge(
+        (Case("", own[0].sample, None), [Trial(one.name, one.sample.output[0]) for one in own])
+        for own in groups
+    )
+    outcomes = [(one, each.scored) for one, each in zip(known, judged, strict=True)]
+    tried = []
+    for one, scored in outcomes:
+        floors = {
+            each.name: got.value
+            for each, got in outcomes
+            if (each.task, each.mark) == (one.task, "floor") and got.value is not None
+        }
+        tried.append(CanaryResult(*one[:3], scored, *_verdict(trying, one.mark, scored, floors)))
+    return CanaryCheck(trying.reward.name, tried)
 
 
 def _verdict(
-    mark: Mark, scored: Score[float], turn: float, floors: Mapping[str, float]
+    trying: Trials, mark: Mark, scored: Score[float], floors: Mapping[str, float]
 ) -> tuple[Literal["", "note", "fault"], str]:
-    if scored.value is None:
+    score = scored.value
+    if score is None:
         why = f"no score ({scored.code}): {scored.reason}"
         return ("fault" if mark == "gold" else "note"), why
     if mark == "floor":
         return "", "a floor"
     if not floors:
         return "fault", "no floor of its task has a score, so nothing is proven"
-    score, highest = turn * scored.value, max(floors.values())
-    near = NEAR * max(1.0, abs(highest))
-    above = [name for name, floor in floors.items() if floor > score + near]
-    ties = [name for name, floor in floors.items() if abs(floor - score) <= near]
+    below = [name for name, floor in floors.items() if trying.less(floor, score)]
+    above = [name for name, floor in floors.items() if trying.less(score, floor)]
+    ties = [name for name in floors if name not in (*below, *above)]
     tied = f"ties with floor {', '.join(ties)}" if ties else ""
+    if len(below) < len(floors):
+        lower = f"floor {', '.join(above)}"
+        if mark == "hacked":
+            return "", tied or f"below {lower}"
+        return "fault", "; ".join(filter(None, (f"not above {lower}" if above else "", tied)))
     if mark == "gold":
-        below = f"not above floor {', '.join(above)}" if above else ""
-        wrong = "; ".join(filter(None, (below, tied)))
-        return ("fault", wrong) if wrong else ("", "above every floor")
-    if score > highest + near:
-        return "fault", f"above every floor, the highest of which gets {turn * highest:g}"
-    return "", tied or f"below floor {', '.join(above)}"
+        return "", "above every floor"
+    highest = max(floors.values(), key=lambda floor: trying.turn * floor)
+    return "fault", f"above every floor, the highest of which gets {highest:g}"

@@ -8,7 +8,7 @@ import math
 import pickle
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 from statistics import correlation, fmean
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,28 +19,29 @@ from rm_gallery.core.reward.compose import Composition, WeightedSum
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.resolve import cases_beside, resolve
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.run import options_of
-from rm_gallery.core.score import UNDECLARED, Score
+from rm_gallery.core.score import UNDECLARED
 from rm_gallery.core.utils.defaults import CHECK_CEILING
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable, Unscored
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.envs.environment import EnvironmentReward
 from rm_gallery.gallery.benchmarks.figures import Record, plain
 from rm_gallery.integrations.causes import given, trainers
-from rm_gallery.integrations.scoring import broken_by_answer, scored_of
-from rm_gallery.study.attacks import forged_answers, read_texts, text_of, with_text
+from rm_gallery.integrations.scoring import broken_by_answer
+from rm_gallery.study.attacks import forged_answers, read_texts, with_text
 from rm_gallery.study.check_cases import (
     BREAKING,
     NEAR,
     Case,
     Expected,
     Trial,
-    Written,
+    Trials,
+    Tried,
     built_in_cases,
     cases_of_example,
     forms,
     read_cases,
     trials,
+    trials_of,
 )
 
 if TYPE_CHECKING:
@@ -53,30 +54,17 @@ PARTLY = ("truncated", "hollow", "wrong", "all answers")
 """Completions in the right form that lack the answer, or say everything at once."""
 HONEST = ("gold", "wrong", "hollow")
 """Completions that try to answer: breaking the reward must not get more than the lowest of them."""
+LIMITS: dict[str, float | None] = {
+    **dict.fromkeys((*NOTHING, *PARTLY)),
+    "repeated": 1.0,
+    "padded": 1.0,
+    "line ends": 1.0,
+    "off-format": None,
+}
+"""By kind of completion the share of gold's score that it may get; None where that is the ceiling."""
+SAID = {"line ends": "line_ends", "off-format": "off_format_accepted"}
+"""What is found of completions that are no fault by themselves."""
 SAME, MIRRORED, LEAST = 0.9, 0.99, 5
-
-
-@dataclass(frozen=True)
-class Tried(Record):
-    """What the reward gave to one completion."""
-
-    case: str
-    kind: str
-    text: str
-    scored: Score[float]
-    expected: Expected | None = None
-    logs: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON types."""
-        record = {
-            "case": self.case,
-            "kind": self.kind,
-            "completion": self.text,
-            **self.scored.to_dict(),
-        }
-        expected = {} if self.expected is None else {"expected": str(self.expected)}
-        return {**plain(record), **expected, **({"logs": list(self.logs)} if self.logs else {})}
 
 
 @dataclass(frozen=True)
@@ -211,12 +199,12 @@ def with_forgeries(case: Case) -> Case:
     return case._replace(
         written=(
             *case.written,
-            *(Written(name, one, Expected(word="low")) for name, one in forged.items()),
+            *(Trial(name, one, Expected(word="low")) for name, one in forged.items()),
         )
     )
 
 
-class Checking:
+class Checking(Trials):
     """One check under way.
 
     Raises ConfigError for a `ceiling` that is no share.
@@ -235,18 +223,15 @@ class Checking:
             raise ConfigError(
                 f"ceiling is {ceiling!r}; it is a share of the full reward, 0 up to 1."
             )
-        self.options = options_of(reward, options, None, run_options)[0]
-        self.reward, self.cases, self.ceiling = reward, cases, ceiling
-        self.steps = reward.kind == "stepwise"
-        self.turn = 1.0 if reward.higher_is_better else -1.0
-        self._full = full
-        self.weaknesses: list[Weakness] = []
+        super().__init__(reward, options, run_options)
+        self.cases, self.ceiling = cases, ceiling
+        self.full, self.weaknesses = full, list[Weakness]()
 
     def run(self) -> RewardCheck:
         """Try every completion of every case and look for what is wrong."""
         answered = list(zip(self.cases, self.golds(), strict=True))
         self.first = next(((case, gold) for case, gold in answered if gold is not None), None)
-        self.judge([trials(case, gold, self.steps) for case, gold in answered])
+        self.settle((case, trials(case, gold, self.steps)) for case, gold in answered)
         self._outcomes()
         self._gold()
         self._undeserved()
@@ -256,67 +241,47 @@ class Checking:
             for sentence in self.reward.uneven():
                 self._say("uneven_weights", sentence=sentence)
         self._doors()
-        training = self._training()
-        missing: dict[str, tuple[str, ...]] = {}
+        training, missing = self._training(), defaultdict[str, tuple[str, ...]](tuple)
         for name, trainer in trainers().items():
-            effect = given(self.reward, "endpoint", trainer.on_error)
-            missing[effect] = (*missing.get(effect, ()), name)
+            missing[given(self.reward, "endpoint", trainer.on_error)] += (name,)
         self.weaknesses.sort(key=lambda finding: finding.level != "fault")
         return RewardCheck(
-            self.reward.name, self.full, self.tried, self.weaknesses, training, missing
+            self.reward.name, self.full, self.tried, self.weaknesses, training, dict(missing)
         )
 
     # -- asking ------------------------------------------------------------------------------------
 
-    def judge(self, asked: Sequence[Sequence[Trial]]) -> None:
-        """Score the completions of each case, gold ones among them, and settle between what scores their shares
-        are counted.
+    def settle(self, asked: Iterable[tuple[Case, Sequence[Trial]]]) -> None:
+        """Score the completions of each case, gold ones among them, and settle between what scores
+        their shares are counted.
         """
-        self.tried = self._judged(asked)
-        self.full = self._full if self._full is not None else self._best_score()
+        self.tried = self.judge(asked)
+        self.gold = {one.case: one.scored.value for one in self._of_kinds("gold")}
+        self.full = self._best_score() if self.full is None else self.full
         self.floor = self._worthless()
-
-    def _judged(self, asked: Sequence[Sequence[Trial]]) -> list[Tried]:
-        samples = [
-            copy_with(case.sample, output=[trial.output for trial in own])
-            for case, own in zip(self.cases, asked, strict=True)
-        ]
-        done = self.reward.evaluate_batch(samples, options=self.options) if any(asked) else samples
-        return [
-            self._tried(case, *pair)
-            for case, own, sample in zip(self.cases, asked, done, strict=True)
-            for pair in zip(own, sample.output, strict=True)
-        ]
-
-    def _tried(self, case: Case, trial: Trial, output: DataOutput) -> Tried:
-        judgement, text = output.answer.reward, text_of(trial.output)
-        logs = judgement.extra_data.get(self.reward.key_in(judgement), {}).get("logs", ())
-        scored = scored_of(self.reward, output)
-        return Tried(case.name, trial.kind, text, scored, trial.expected, tuple(logs))
 
     def golds(self) -> list[DataOutput | None]:
         """The completion of each case that deserves full reward: the one given, or the form or
         answer that gets most.
         """
-        written = [
-            [one.output for one in case.written if one.expected is None] for case in self.cases
-        ]
-        options: list[list[Trial]] = []
-        for case, own in zip(self.cases, written, strict=True):
-            outputs = own or (forms(case, self.steps) if case.truth else [])
-            asked = outputs if case.gold is None else []
-            options.append([Trial(str(place), one) for place, one in enumerate(asked)])
-        worth = defaultdict[tuple[str, str], float](float)
-        for one in self._judged(options):
+        asked, worth = (
+            list[tuple[Case, str, list[Trial]]](),
+            defaultdict[tuple[str, str], float](float),
+        )
+        for case in self.cases:
+            own = [one.output for one in case.written if one.expected is None]
+            made = own or (forms(case, self.steps) if case.truth else [])
+            made = made if case.gold is None else []
+            # one form for all cases
+            asked.append((case, case.name if own else "", trials_of(made)))
+        for one in self.judge((case, options) for case, _, options in asked):
             value = -math.inf if one.scored.value is None else self.turn * one.scored.value
-            worth["", one.kind] += value  # one form for all of them
+            worth["", one.kind] += value
             worth[one.case, one.kind] = value
-        golds = []
-        for case, own, all_ in zip(self.cases, written, options, strict=True):
-            of = case.name if own else ""
-            best = max(all_, key=lambda one: worth[of, one.kind], default=None)
-            golds.append(case.gold if best is None else best.output)
-        return golds
+        return [
+            max(options, key=lambda one: worth[of, one.kind]).output if options else case.gold
+            for case, of, options in asked
+        ]
 
     def _best_score(self) -> float | None:
         best = self.reward.score_range[1 if self.turn > 0 else 0]
@@ -324,12 +289,7 @@ class Checking:
             return best
         if isinstance(self.reward, EnvironmentReward):
             names = {name for one in self.tried for name in one.scored.components}
-            return (
-                math.fsum(
-                    weight for name in names if (weight := self.reward.weights.get(name, 1.0)) > 0
-                )
-                or None
-            )
+            return math.fsum(max(0.0, self.reward.weights.get(name, 1.0)) for name in names) or None
         known = _scores(self.tried)
         return 1.0 if known and all(0 <= score <= 1 for score in known) else None
 
@@ -345,10 +305,9 @@ class Checking:
         low = self.reward.score_range[0 if self.turn > 0 else 1]
         if low is not None:
             return self.turn * low
-        gold, known = _scores(self._of_kinds("gold")), _scores(self.tried)
-        if all(self.turn * score > 0 for score in gold):
+        if all(self.turn * score > 0 for score in self.gold.values() if score is not None):
             return 0.0
-        return min(self.turn * score for score in known)
+        return min(self.turn * score for score in _scores(self.tried))
 
     # -- findings ----------------------------------------------------------------------------------
 
@@ -365,10 +324,10 @@ class Checking:
         return [one for one in self.tried if one.kind in kinds]
 
     def _outcomes(self) -> None:
-        failed: dict[str, list[Tried]] = {}
+        failed = defaultdict[str, list[Tried]](list)
         for one in self.tried:
             if one.scored.status == "failed":
-                failed.setdefault(one.scored.code, []).append(one)
+                failed[one.scored.code].append(one)
         for reason, seen in failed.items():
             why = seen[0].scored.reason
             name = "invalid_result" if reason in ("invalid_result", UNDECLARED) else "raises"
@@ -383,63 +342,43 @@ class Checking:
             self._say("unscored", asked, n=len(asked), why=asked[0].scored.reason)
 
     def _gold(self) -> None:
-        gold = self._of_kinds("gold")
+        gold, full = self._of_kinds("gold"), self.full
         if lost := _unscored(gold):
             self._say("gold_unscored", lost, why=lost[0].scored.reason)
-        if self.full is None:
+        if full is None:
             self._say("full_unknown")
-            return
-        short = [
-            one
-            for one in gold
-            if one.scored.value is not None and self._less(one.scored.value, self.full)
-        ]
-        if short:
-            first = short[0]
+        elif short := [one for one in gold if self.less(one.scored.value, full)]:
+            first = short[0].scored
             # the best answer there is
             chosen = all(case.gold is None and case.written for case in self.cases)
-            parts = ", ".join(
-                f"{name} {value:g}" for name, value in first.scored.components.items()
-            )
-            got = f"{first.scored.value:g} of {self.full:g}{f' ({parts})' if parts else ''}"
+            parts = ", ".join(f"{name} {value:g}" for name, value in first.components.items())
+            got = f"{first.value:g} of {full:g}{f' ({parts})' if parts else ''}"
             self._say("gold_below_full", short, "note" if chosen else "fault", got=got)
-
-    def _less(self, score: float, other: float) -> bool:
-        return self.turn * score < self.turn * other - NEAR * max(1.0, abs(other))
 
     def share(self, one: Tried) -> float | None:
         """The score as a share of its case's gold score above the lowest possible one."""
-        gold = next((g.scored.value for g in self._of_kinds("gold") if g.case == one.case), None)
-        top = gold if gold is not None else self.full
+        gold = self.gold.get(one.case)
+        top = self.full if gold is None else gold
         if one.scored.value is None or top is None or self.turn * top - self.floor <= NEAR:
             return None
         return (self.turn * one.scored.value - self.floor) / (self.turn * top - self.floor)
 
     def _undeserved(self) -> None:
-        for kind in (*NOTHING, *PARTLY, "repeated", "padded", "line ends", "off-format"):
-            seen = [
-                (share, one)
-                for one in self._of_kinds(kind)
-                if (share := self.share(one)) is not None
-            ]
-            if not seen:
+        for kind, limit in LIMITS.items():
+            shares = ((self.share(one), one) for one in self._of_kinds(kind))
+            seen = [(share, one) for share, one in shares if share is not None]
+            most, worst = max(seen, key=lambda pair: pair[0], default=(0.0, None))
+            most_allowed = self.ceiling if limit is None else limit
+            least = 1.0 if kind == "line ends" else -math.inf
+            where = [one for share, one in seen if not least - NEAR <= share <= most_allowed + NEAR]
+            if worst is None or not where or (kind == "off-format" and most < SAME):
                 continue
-            most, worst = max(seen, key=lambda pair: pair[0])
-            above = [one for share, one in seen if share > self.ceiling + NEAR]
             what = f"gets {100 * most:.0f} % of what gold gets ({worst.scored.value:g})"
             level: Level | None = None
             if kind in PARTLY and most < SAME:
                 level, what = "note", f"{what}; gate what is secondary on what matters"
-            name, where = f"{kind.replace(' ', '_')}_rewarded", above
-            if kind in ("repeated", "padded"):
-                where = [worst] if most > 1 + NEAR else []
-            elif kind == "line ends":
-                changed = any(abs(share - 1) > NEAR for share, _ in seen)
-                name, where = "line_ends", [worst] if changed else []
-            elif kind == "off-format":
-                name, where = "off_format_accepted", above if most >= SAME else []
-            if where:
-                self._say(name, where, level, kind=kind, what=what)
+            name = SAID.get(kind, f"{kind.replace(' ', '_')}_rewarded")
+            self._say(name, where, level, kind=kind, what=what)
 
     def _expected(self) -> None:
         for one in self.tried:
@@ -449,30 +388,22 @@ class Checking:
 
     def _meets(self, one: Tried, expected: Expected) -> bool:
         score = one.scored.value
-        if expected.word == "unscored":
-            return one.scored.status == "unscored"
-        if score is None:
-            return False
+        if score is None or expected.word == "unscored":
+            return expected.word == one.scored.status
         if expected.word == "full":
-            return self.full is None or not self._less(score, self.full)
+            return self.full is None or not self.less(score, self.full)
         if expected.word == "low":
-            share = self.share(one)
-            return share is None or share <= self.ceiling + NEAR
+            return (self.share(one) or 0.0) <= self.ceiling + NEAR
         return expected.holds(score)
 
     def _components(self) -> None:
         scored = [one for one in self.tried if one.scored.value is not None]
         if len({one.kind for one in scored}) < 2:
             return
-        names = list(dict.fromkeys(name for one in scored for name in one.scored.components))
-        columns = {
-            name: {
-                place: value
-                for place, one in enumerate(scored)
-                if (value := one.scored.components.get(name)) is not None
-            }
-            for name in names
-        }
+        columns = defaultdict[str, dict[int, float]](dict)
+        for place, one in enumerate(scored):
+            for name, value in one.scored.components.items():
+                columns[name].update({} if value is None else {place: value})
         scores = _scores(scored)
         moves = _span(scores) > NEAR
         if not moves:
@@ -484,7 +415,7 @@ class Checking:
             outside = [scored[place] for place, value in column.items() if not 0 <= value <= 1]
             if outside and not self._in_own_range(name, known):
                 self._say("outside_0_1", outside, name=name, low=min(known), high=max(known))
-        for first, second in combinations(names, 2):
+        for first, second in combinations(columns, 2):
             both = [place for place in columns[first] if place in columns[second]]
             sides = [[columns[name][place] for place in both] for name in (first, second)]
             if len(both) < LEAST or any(_span(side) <= NEAR for side in sides):
@@ -514,37 +445,32 @@ class Checking:
         if not scores or self.first is None or self.reward.kind != "pointwise":
             return honest
         case, gold = self.first
-        outputs = [with_text(gold, text, self.steps) for text in BREAKING.values()]
-        asked = copy_with(case.sample, output=outputs)
-        [done] = self.reward.evaluate_batch(
-            [asked], options=replace(self.options, blame="probe", progress=False)
-        )
+        asked = [Trial(name, with_text(gold, text, self.steps)) for name, text in BREAKING.items()]
         # a crash, and a rule that is led to find no end, where a neutral answer can be judged
         ends = ("crash",) if self.reward.judged else ("crash", "slow")
         broken: dict[str, float | None] = dict.fromkeys(ends, self.reward.worst_score)
         own: dict[str, float | None] = {"outage": None}
-        for name, output in zip(BREAKING, done.output, strict=True):
-            scored = scored_of(self.reward, output)
-            honestly = scored.value is not None and not broken_by_answer(scored)
-            (own if honestly else broken)[name] = scored.value
-            if scored.status == "failed" and scored.cause in ("judge", "rule"):
-                if scored.value is None:  # not shown to be the completion's fault
-                    broken[name] = fmean(scores)
+        for one in self.judge([(case, asked)], blame="probe", progress=False):
+            scored, value = one.scored, one.scored.value
+            if value is not None and not broken_by_answer(scored):
+                own[one.kind] = value
+            elif scored.status == "failed" and scored.cause in ("judge", "rule") and value is None:
+                broken[one.kind] = fmean(scores)  # not shown to be the completion's fault
+            else:
+                broken[one.kind] = value
         lowest = min(scores, key=lambda score: self.turn * score)
         got = ", ".join(
             f"{name} {score:g}"
             for name, score in broken.items()
-            if score is not None and self._less(lowest, score)
+            if score is not None and self.less(lowest, score)
         )
         if got:
             self._say("breaking_pays", got=got, lowest=lowest)
-        every = {**honest, **own, **broken}
-        return dict(
-            sorted(
-                every.items(),
-                key=lambda item: math.inf if item[1] is None else -self.turn * item[1],
-            )
-        )
+
+        def rank(item: tuple[str, float | None]) -> float:
+            return math.inf if item[1] is None else -self.turn * item[1]
+
+        return dict(sorted({**honest, **own, **broken}.items(), key=rank))
 
     def _doors(self) -> None:
         """What trainers ask of a reward beside its scores: a task that is None, and pickling."""
@@ -558,23 +484,17 @@ class Checking:
     def _without_task(self, case: Case, gold: DataOutput) -> None:
         """What an environment says where task is None, of the gold completion and of an empty one."""
         unlabelled = copy_with(gold, answer=copy_with(gold.answer, label=None))
-        empty = copy_with(
-            gold, answer=copy_with(unlabelled.answer, content="", tool_calls=None), steps=None
-        )
-        bare = DataSample(unique_id=case.name, input=case.sample.input, output=[unlabelled, empty])
-        [done] = self.reward.evaluate_batch([bare], options=self.options)
-        outcomes = [scored_of(self.reward, output) for output in done.output]
-        for one in outcomes:
-            if one.status == "failed":
-                self._say("raises_without_task", code=one.code, why=one.reason)
-                return
-        score, full = outcomes[1].value, self.full
-        if (
-            score is not None
-            and full is not None
-            and self.turn * score >= self.turn * SAME * full > 0
-        ):
-            self._say("rewarded_without_task", score=score)
+        blank = copy_with(unlabelled.answer, content="", tool_calls=None)
+        empty = copy_with(gold, answer=blank, steps=None)
+        bare = Case(case.name, DataSample(unique_id=case.name, input=case.sample.input), None)
+        tried = self.judge([(bare, trials_of([unlabelled, empty]))])
+        failed = [one.scored for one in tried if one.scored.status == "failed"]
+        score, full = tried[1].scored.value, self.full
+        if failed:
+            self._say("raises_without_task", code=failed[0].code, why=failed[0].reason)
+        elif score is not None and full is not None:
+            if self.turn * score >= self.turn * SAME * full > 0:
+                self._say("rewarded_without_task", score=score)
 
 
 def _span(known: Sequence[float]) -> float:

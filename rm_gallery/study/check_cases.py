@@ -6,17 +6,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rm_gallery.core.data.conversation import sample_of_completion
 from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.run import options_of
+from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.core.utils.names import unknown_name
+from rm_gallery.gallery.benchmarks.figures import Record, plain
 from rm_gallery.gallery.rm.alignment.harmlessness.refusal import refusal_in
+from rm_gallery.integrations.scoring import scored_of
 from rm_gallery.study.attacks import as_judged, stuffed, text_of, with_text
 
 OWN = ("prompt", "messages", "gold", "completions")
@@ -70,12 +76,12 @@ class Expected(NamedTuple):
         return " and ".join(f"{what} {end:g}" for what, end in ends if end is not None)
 
 
-class Written(NamedTuple):
-    """A completion somebody wrote by hand."""
+class Trial(NamedTuple):
+    """One completion to try: its name, or of which kind it is, and what it should get."""
 
-    name: str
+    kind: str
     output: DataOutput
-    expected: Expected | None
+    expected: Expected | None = None
 
 
 class Case(NamedTuple):
@@ -84,7 +90,8 @@ class Case(NamedTuple):
     name: str
     sample: DataSample
     gold: DataOutput | None
-    written: tuple[Written, ...] = ()
+    written: tuple[Trial, ...] = ()
+    """Completions that somebody wrote by hand."""
 
     @property
     def truth(self) -> str:
@@ -100,12 +107,62 @@ class Case(NamedTuple):
         return text.strip() if len(text) <= 200 else ""
 
 
-class Trial(NamedTuple):
-    """One completion to try: of which kind it is, and what it should not get."""
+@dataclass(frozen=True)
+class Tried(Record):
+    """What the reward gave to one completion."""
 
+    case: str
     kind: str
-    output: DataOutput
+    text: str
+    scored: Score[float]
     expected: Expected | None = None
+    logs: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON types."""
+        about = {"case": self.case, "kind": self.kind, "completion": self.text}
+        more = {"expected": self.expected and str(self.expected), "logs": list(self.logs)}
+        told = {name: value for name, value in more.items() if value}
+        return {**plain({**about, **self.scored.to_dict()}), **told}
+
+
+class Trials:
+    """A reward that is tried: all completions in one batch, and the relation of two scores."""
+
+    def __init__(
+        self, reward: BaseReward, options: RunOptions | None, keywords: Mapping[str, Any]
+    ) -> None:
+        self.reward, self.steps = reward, reward.kind == "stepwise"
+        self.options = options_of(reward, options, None, keywords)[0]
+        self.turn = 1.0 if reward.higher_is_better else -1.0
+
+    def judge(self, asked: Iterable[tuple[Case, Sequence[Trial]]], **changes: Any) -> list[Tried]:
+        """What the reward gave to the completions of each case, in their order; `changes` are fields
+        of its options.
+        """
+        known = [(case, own) for case, own in asked if own]
+        samples = [
+            copy_with(case.sample, output=[trial.output for trial in own]) for case, own in known
+        ]
+        options = replace(self.options, **changes)
+        done = self.reward.evaluate_batch(samples, options=options) if samples else []
+        return [
+            self._tried(case, *pair)
+            for (case, own), sample in zip(known, done, strict=True)
+            for pair in zip(own, sample.output, strict=True)
+        ]
+
+    def _tried(self, case: Case, trial: Trial, output: DataOutput) -> Tried:
+        judgement, text = output.answer.reward, text_of(trial.output)
+        logs = judgement.extra_data.get(self.reward.key_in(judgement), {}).get("logs", ())
+        scored = scored_of(self.reward, output)
+        return Tried(case.name, trial.kind, text, scored, trial.expected, tuple(logs))
+
+    def less(self, score: float | None, other: float) -> bool:
+        """Whether a score is worse than another, and not near it."""
+        if score is None:
+            return False
+        return self.turn * score < self.turn * other - NEAR * max(1.0, abs(other))
 
 
 # -- reading cases ---------------------------------------------------------------------------------
@@ -175,7 +232,7 @@ def _case(row: Any, where: str, number: int, reference: str | None) -> Case:
 
 def _written_completion(
     one: Any, where: str, place: int, output: Callable[[Any], DataOutput]
-) -> Written:
+) -> Trial:
     given = dict(one) if isinstance(one, Mapping) and "role" not in one else {"completion": one}
     for name in given:
         if name not in ("completion", "name", "expect"):
@@ -187,7 +244,7 @@ def _written_completion(
             f"{where}: there is no field 'completion'; it holds {', '.join(given) or 'nothing'}."
         )
     name = str(given.get("name") or f"completion {place}")
-    return Written(name, output(given["completion"]), _expected(given.get("expect"), where))
+    return Trial(name, output(given["completion"]), _expected(given.get("expect"), where))
 
 
 def _expected(given: Any, where: str) -> Expected | None:
@@ -217,9 +274,7 @@ def cases_of_example(reward: type[BaseReward]) -> list[Case]:
     if reward.example is None:
         return []
     sample = reward.example.sample
-    answers = tuple(
-        Written(f"answer {n}", output, None) for n, output in enumerate(sample.output, 1)
-    )
+    answers = tuple(Trial(f"answer {n}", output) for n, output in enumerate(sample.output, 1))
     return [Case("example", copy_with(sample, output=sample.output[:1]), None, answers)]
 
 
@@ -237,62 +292,47 @@ def trials(case: Case, gold: DataOutput | None, steps: bool) -> list[Trial]:
     and the user's own.
     """
     prompt, empty = case.sample.query_text(), _empty(case)
-
     answer = text_of(gold) if gold is not None else ""
-    texts = {
-        "empty": "",
-        "blank": " \n\t",
-        "null": None,
-        "echo": prompt,
-        "stuffed": stuffed(f"{prompt} {answer} {case.truth}"),
-    }
+    texts = {"empty": "", "blank": " \n\t", "echo": prompt}
+    texts["stuffed"] = stuffed(f"{prompt} {answer} {case.truth}")
     if not refusal_in(answer):  # a refusal may be what is right
         texts["refusal"] = REFUSAL
-    completions = [
-        Trial(kind, saying_nothing(empty) if text is None else with_text(empty, text, steps))
-        for kind, text in texts.items()
-    ]
+    made = [Trial(kind, with_text(empty, text, steps)) for kind, text in texts.items()]
+    made.insert(2, Trial("null", saying_nothing(empty)))
     if gold is not None:
-        completions += _of_gold(case, gold, steps)
-    completions += [Trial(f"own: {one.name}", one.output, one.expected) for one in case.written]
-    return completions
+        made.append(Trial("gold", as_judged(gold, steps)))
+        variants = _variants(answer, case.truth) if answer else {}  # it may only call tools
+        made += [Trial(kind, with_answer(gold, text, steps)) for kind, text in variants.items()]
+    return made + [one._replace(kind=f"own: {one.kind}") for one in case.written]
+
+
+def _variants(answer: str, truth: str) -> dict[str, str]:
+    """What is made of a gold completion."""
+    texts = {
+        "line ends": answer.replace("\r\n", "\n").replace("\n", "\r\n") + "\r\n",
+        "repeated": "\n".join([answer] * 12),
+        "padded": "\n\n".join([answer, *[FILLER] * 12]),
+    }
+    stated, before = cut_off(answer, truth)
+    if before.strip():
+        texts["truncated"] = before
+    if stated and answer != truth:
+        others, form = other_answers(truth), stated.sub("\0", answer)
+        texts |= {"off-format": truth, "hollow": form.replace("\0", "")}
+        texts["wrong"] = form.replace("\0", others[0])
+        named = (*others[:2], truth, *others[2:])
+        texts["all answers"] = "\n".join(form.replace("\0", one) for one in named)
+    return texts
+
+
+def trials_of(outputs: Iterable[DataOutput]) -> list[Trial]:
+    """Completions by their number."""
+    return [Trial(str(number), one) for number, one in enumerate(outputs)]
 
 
 def saying_nothing(empty: DataOutput) -> DataOutput:
     """An empty completion whose content is null, as of a model that was asked and did nothing."""
     return copy_with(empty, answer=copy_with(empty.answer, additional_kwargs={"content": None}))
-
-
-def _of_gold(case: Case, gold: DataOutput, steps: bool) -> list[Trial]:
-    answer, truth = text_of(gold), case.truth
-
-    def changed(kind: str, text: str) -> Trial:
-        return Trial(kind, with_answer(gold, text, steps))
-
-    variants = [Trial("gold", as_judged(gold, steps))]
-    if not answer:  # it only calls tools
-        return variants
-    variants += [
-        changed("line ends", answer.replace("\r\n", "\n").replace("\n", "\r\n") + "\r\n"),
-        changed("repeated", "\n".join([answer] * 12)),
-        changed("padded", "\n\n".join([answer, *[FILLER] * 12])),
-    ]
-    stated, before = cut_off(answer, truth)
-    if before.strip():
-        variants.append(changed("truncated", before))
-    if stated and answer != truth:
-        others = other_answers(truth)
-
-        def saying(other: str) -> str:
-            return stated.sub(lambda _: other, answer)
-
-        variants += [
-            changed("off-format", truth),
-            changed("hollow", saying("")),
-            changed("wrong", saying(others[0])),
-            changed("all answers", "\n".join(map(saying, [*others[:2], truth, *others[2:]]))),
-        ]
-    return variants
 
 
 def with_answer(gold: DataOutput, text: str, steps: bool) -> DataOutput:

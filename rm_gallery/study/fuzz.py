@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rm_gallery.core.data.schema import DataOutput
 from rm_gallery.core.engine.options import RunKeywords, RunOptions, whole
-from rm_gallery.core.score import Score
 from rm_gallery.core.utils.defaults import FUZZ_PASS, FUZZ_TEXTS
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import copy_with
@@ -159,69 +158,55 @@ def fuzz_reward(
             f"instead."
         )
     checking = Checking(built, known, None, ceiling, options, run_options)
-    golds = checking.golds()
-    asked: list[list[Trial]] = []
-    for case, gold in zip(known, golds, strict=True):
-        asked.append([] if gold is None else [Trial("gold", gold)])
-        if gold is None:
-            continue
-        others = [
-            text_of(one)
-            for one, its in zip(golds, known, strict=True)
-            if one and its.truth != case.truth
-        ]
-        asked[-1] += [
+    answered = [(case, gold) for case, gold in zip(known, checking.golds(), strict=True) if gold]
+    asked: list[tuple[Case, list[Trial]]] = []
+    for case, gold in answered:
+        others = [text_of(one) for its, one in answered if its.truth != case.truth]
+        made = [
             Trial(one.mutation, with_answer(gold, one.text, checking.steps))
             for one in _drawn(case, gold, others, texts, seed)
         ]
-        asked[-1] += [Trial("forged", output) for output in _forged(case)]
-    checking.judge(asked)
-    tried, missing, passed = Counter[str](), Counter[str](), []
+        forged = [Trial("forged", output) for output in _forged(case)]
+        asked.append((case, [Trial("gold", gold), *made, *forged]))
+    checking.settle(asked)
     right = [one for one in checking.tried if one.kind == "gold"]
     taken = {one.case for one in right if (checking.share(one) or 0.0) > ceiling}
     if not taken:
-        got = (
-            f"the right answer of {right[0].case} gets {_score_text(right[0].scored)}"
-            if right
-            else "no case has a right answer"
-        )
+        got = "no case has a right answer"
+        if right:
+            scored = right[0].scored
+            worth = f"no score ({scored.code})" if scored.value is None else f"{scored.value:g}"
+            got = f"the right answer of {right[0].case} gets {worth}"
         raise ConfigError(
             f"{built.name}: {got}, so nothing can be taken for it; give cases with `gold` in a "
             f"form that it takes."
         )
-    for one in checking.tried:
-        if one.kind == "gold" or one.case not in taken:
-            continue
-        tried[one.kind] += 1
-        share = checking.share(one)
-        if one.scored.value is None or share is None:
-            missing[one.scored.cause or "rule"] += 1
-        elif share > ceiling:
-            passed.append(PassedText(one.case, one.kind, one.text, one.scored.value, share))
-    order = list(MUTATIONS)
+    wrong = [one for one in checking.tried if one.kind != "gold" and one.case in taken]
+    tried, order = Counter(one.kind for one in wrong), list(MUTATIONS)
+    passed = [
+        PassedText(one.case, one.kind, one.text, one.scored.value, share)
+        for one in wrong
+        if one.scored.value is not None and (share := checking.share(one) or 0.0) > ceiling
+    ]
     passed.sort(key=lambda one: (order.index(one.mutation), len(one.text)))
-    counted = {name: tried[name] for name in order if tried[name]}
     return Fuzzed(
         built.name,
         len(taken),
-        counted,
+        {name: tried[name] for name in order if tried[name]},
         tuple(passed),
         tuple(sorted({case.name for case in known} - taken)),
-        dict(missing),
+        Counter(one.scored.cause or "rule" for one in wrong if one.scored.value is None),
         ceiling,
         seed,
     )
 
 
-def _score_text(scored: Score[float]) -> str:
-    return f"{scored.value:g}" if scored.value is not None else f"no score ({scored.code})"
-
-
 def _forged(case: Case) -> list[DataOutput]:
-    outputs = [one.output for one in case.written] or ([case.gold] if case.gold else [])
-    sample = copy_with(case.sample, output=outputs[:1])
+    outputs = [one.output for one in case.written] or [one for one in (case.gold,) if one]
+    if not outputs:
+        return []
     try:
-        return list(forged_answers(sample).values()) if outputs else []
+        return list(forged_answers(copy_with(case.sample, output=outputs[:1])).values())
     except Unscored:  # without code tests there is nothing to forge
         return []
 
@@ -231,24 +216,22 @@ def _drawn(
 ) -> list[WrongText]:
     """So many different wrong texts: every way first, then mixtures."""
     right = {_one_spaced(text_of(gold)), _one_spaced(case.truth)}
-    distinct: dict[str, WrongText] = {}
+    distinct, nth = dict[str, tuple[int, WrongText]](), Counter[str]()
     for one in wrong_texts(case, text_of(gold), others):
-        if _one_spaced(one.text) not in right:
-            distinct.setdefault(one.text, one)
-    nth = Counter[str]()
-    places = {}
-    for text, one in distinct.items():  # the first of every way before the second of any
-        nth[one.mutation] += 1
-        places[text] = nth[one.mutation]
-    kept = {text: distinct[text] for text in sorted(distinct, key=places.__getitem__)[:texts]}
+        if one.text not in distinct and _one_spaced(one.text) not in right:
+            nth[one.mutation] += 1
+            distinct[one.text] = nth[one.mutation], one
+    # the first of every way before the second of any
+    ranked = sorted(distinct.values(), key=lambda place: place[0])[:texts]
+    kept = {one.text: one for _, one in ranked}
     values, ways = _other_values(case.truth), read_texts("wrong")["dressed"]
     rng = random.Random(f"{seed} {case.name} {case.truth}")
-    for _ in range(20 * texts):
-        if len(kept) >= texts or not values:
+    for _ in range(20 * texts if values else 0):
+        if len(kept) >= texts:
             break
         before, after, mark = (rng.choice(ways[where]) for where in ("before", "after", "between"))
-        text = (
-            before.format(case.truth) + mark.format(rng.choice(values)) + after.format(case.truth)
+        text = mark.format(rng.choice(values)).join(
+            way.format(case.truth) for way in (before, after)
         )
         kept.setdefault(text, WrongText("dressed", text))
     return list(kept.values())

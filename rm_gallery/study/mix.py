@@ -21,11 +21,11 @@ from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.study.check import (
     Checking,
     RewardCheck,
-    Tried,
     Weakness,
     reward_and_cases,
     with_forgeries,
 )
+from rm_gallery.study.check_cases import Tried
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

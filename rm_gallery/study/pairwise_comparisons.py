@@ -14,10 +14,17 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.denominator import added
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.uncertainty import clustered_mean
-from rm_gallery.core.utils.errors import Cause
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.figures import Record
-from rm_gallery.gallery.benchmarks.judgements import Pair, Status, cluster_of, judged, sign, worst
+from rm_gallery.gallery.benchmarks.judgements import (
+    Judged,
+    Pair,
+    Status,
+    cluster_of,
+    judged,
+    sign,
+    worst,
+)
 from rm_gallery.study.task import Reasons
 
 TRIES = 64
@@ -38,18 +45,6 @@ class Game(NamedTuple):
     def turned(self) -> Game:
         """The same with the two answers renamed."""
         return Game(None if self.first is None else 1 - self.first, -self.verdict)
-
-
-@dataclass(frozen=True)
-class QuestionOutcome:
-    """The outcome of one question to a reward."""
-
-    status: Status
-    scores: tuple[float | None, ...]
-    games: tuple[Game, ...] = ()
-    reason: str = ""
-    message: str = ""
-    cause: Cause | None = None
 
 
 class PairwiseComparison(NamedTuple):
@@ -73,7 +68,7 @@ class Questionnaire:
         self.reward = reward
         self.comparing = reward.compares
         self.questions: dict[str, DataSample] = {}
-        self.outcomes: dict[str, QuestionOutcome] = {}
+        self.outcomes: dict[str, Judged] = {}
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -122,53 +117,47 @@ class Questionnaire:
 
     def collect(self, scored: Iterable[DataSample]) -> None:
         """Keep the outcome of every judged question."""
+        turn = 1.0 if self.reward.higher_is_better else -1.0
         for sample in scored:
-            self.outcomes[sample.unique_id] = self._outcome_of(sample)
+            one = self.outcomes[sample.unique_id] = judged(self.reward, sample)
+            if self.reward.kind == "stepwise":  # what is made of the steps
+                own = map(self.reward.score_of_output, sample.output)
+                one.__dict__["scores"] = [None if score is None else turn * score for score in own]
 
-    def _outcome_of(self, sample: DataSample) -> QuestionOutcome:
-        one = judged(self.reward, sample)
-        issue = one.issues[0] if one.issues else None
-        reason, message = (issue.reason, issue.message) if issue else ("", "")
-        if one.status != "scored":
-            return QuestionOutcome(one.status, (), (), reason or one.status, message, one.cause)
-        scores, games = list(one.scores), list[Game]()
-        if not self.comparing:
-            turn = 1.0 if self.reward.higher_is_better else -1.0
-            own = map(self.reward.score_of_output, sample.output)
-            scores = [None if score is None else turn * score for score in own]
-        elif len(sample.output) == 2:
-            shown = [
-                (j.place, j.verdict)
-                for j in one.judgements
-                if isinstance(j.place, Pair) and self.reward.judged
-            ]
-            if not shown:  # a rule or a trained model: its two scores, in the order given
-                shown = [(Pair(0, 1), sign(*scores))]
-            # a verdict of +1 is for the one shown first
-            games = [
-                Game(p.first, verdict if p.first == 0 else -verdict)
-                for p, verdict in shown
-                if verdict is not None
-            ]
-        return QuestionOutcome("scored", tuple(scores), tuple(games))
+    def shown(self, one: Judged) -> list[Game]:
+        """The games of a question about two answers, one per order; none without verdicts."""
+        if one.status != "scored" or not self.comparing or len(one.sample.output) != 2:
+            return []
+        pairs = [(j.place, j.verdict) for j in one.judgements if isinstance(j.place, Pair)]
+        if not pairs or not self.reward.judged:
+            # a rule or a trained model: its two scores, in the order given
+            pairs = [(Pair(0, 1), sign(*one.scores))]
+        # a verdict of +1 is for the one shown first
+        return [
+            Game(place.first, verdict if place.first == 0 else -verdict)
+            for place, verdict in pairs
+            if verdict is not None
+        ]
 
     def games(self, comparison: PairwiseComparison) -> list[Game]:
         """The games of a comparison, one per order; none unless every question of it was scored."""
-        known = [
-            one
-            for key in comparison.keys
-            if (one := self.outcomes.get(key)) is not None and one.status == "scored"
-        ]
-        if len(known) < len(comparison.keys):
+        if not self.comparing:
+            verdict = sign(*(self.scores(comparison) or (None, None)))
+            return [] if verdict is None else [Game(None, verdict)]
+        known = [self.outcomes.get(key) for key in comparison.keys]
+        if any(one is None or one.status != "scored" for one in known):
             return []
-        if self.comparing:
-            return [
-                game.turned() if turned else game
-                for turned, one in enumerate(known)
-                for game in one.games
-            ]
-        verdict = sign(known[0].scores[0], known[1].scores[0])
-        return [] if verdict is None else [Game(None, verdict)]
+        return [
+            game.turned() if turned else game
+            for turned, one in enumerate(filter(None, known))
+            for game in self.shown(one)
+        ]
+
+    def scores(self, comparison: PairwiseComparison) -> list[float]:
+        """The scores of all answers that its questions show; none unless all are there."""
+        known = [self.outcomes.get(key) for key in comparison.keys]
+        scores = [one and one.complete() for one in known]
+        return [score for own in scores for score in own or ()] if all(scores) else []
 
     def margin(self, comparison: PairwiseComparison) -> float | None:
         """How far answer 0 is ahead, over all places: 1 it always won, -1 it always lost; None
@@ -179,18 +168,9 @@ class Questionnaire:
 
     def issues(self, comparisons: Iterable[PairwiseComparison]) -> list[RewardIssue]:
         """Why questions of these have no score; nothing of one that was never asked."""
-        outcomes = [self.outcomes.get(key) for comparison in comparisons for key in comparison.keys]
-        return [
-            RewardIssue(
-                name=self.reward.name,
-                status="unscored" if one.status == "unscored" else "failed",
-                reason=one.reason,
-                message=one.message,
-                cause=one.cause,
-            )
-            for one in outcomes
-            if one is not None and one.status != "scored"
-        ]
+        keys = (key for comparison in comparisons for key in comparison.keys)
+        outcomes = [one for key in keys if (one := self.outcomes.get(key)) is not None]
+        return [issue for one in outcomes if one.status != "scored" for issue in one.issues[:1]]
 
     def status(self, comparison: PairwiseComparison) -> Status:
         """The worst status of the questions of a comparison."""
@@ -215,19 +195,25 @@ def lost(statuses: Iterable[Status]) -> dict[str, int]:
     return dict(Counter(status for status in statuses if status != "scored"))
 
 
-def missing_of(every: Iterable[QuestionOutcome]) -> dict[str, int]:
+def missing_of(every: Iterable[Judged]) -> dict[str, int]:
     """How many questions have no score, by who caused it."""
-    return added(
-        {one.cause: 1} for one in every if one.status != "scored" and one.cause is not None
-    )
+    return added({one.cause: 1} for one in every if one.cause is not None)
 
 
-def reasons_of(every: Iterable[QuestionOutcome]) -> dict[str, dict[str, Any]]:
+def reason_of(one: Judged) -> tuple[str, str]:
+    """Why a question has no score, in one word and in a sentence."""
+    if not one.issues:
+        return one.status, ""
+    return one.issues[0].reason or one.status, one.issues[0].message
+
+
+def reasons_of(every: Iterable[Judged]) -> dict[str, dict[str, Any]]:
     """Why questions have no score, as `Reasons` has it."""
     reasons = Reasons()
-    for outcome in every:
-        if outcome.status != "scored":
-            reasons.add(f"{outcome.status}: {outcome.reason}", outcome.message)
+    for one in every:
+        if one.status != "scored":
+            reason, message = reason_of(one)
+            reasons.add(f"{one.status}: {reason}", message)
     return reasons.sorted()
 
 
@@ -272,11 +258,7 @@ def decide(value: float | None, ci95: Interval | None, clusters: int, limit: Lim
         return "not enough"
     (low, high), good, bad = ci95, limit.good, limit.bad
     if limit.sides == "both":
-        low, high, value = (
-            (0.0 if low <= 0 <= high else min(abs(low), abs(high))),
-            max(abs(low), abs(high)),
-            abs(value),
-        )
+        low, high, value = max(0.0, low, -high), max(-low, high), abs(value)
     elif limit.sides == "high":
         low, high, value, good, bad = -high, -low, -value, -good, -bad
     if low > bad:

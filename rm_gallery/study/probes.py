@@ -1,17 +1,26 @@
-"""The probes of an audit: the questions each asks, and the figures it makes of the outcomes."""
+"""The probes of an audit: the questions each asks, the relation that has to hold between the answers,
+and the figure made of how often it does.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
+from itertools import cycle
+from statistics import fmean
+from typing import Any, NamedTuple, TypeAlias
 
 from rm_gallery.core.data.schema import DataOutput, DataSample
+from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.stats import Floats, Integers, np
+from rm_gallery.core.stats.agreement import spearman_estimate
 from rm_gallery.core.stats.significance import sign_test
-from rm_gallery.gallery.benchmarks.judgements import Status, cluster_of, worst
+from rm_gallery.core.stats.uncertainty import Estimate, difference, of_sums
+from rm_gallery.gallery.benchmarks.judgements import Status, worst
 from rm_gallery.study.attacks import (
     DRESSES,
     NO_ANSWERS,
@@ -27,354 +36,15 @@ from rm_gallery.study.attacks import (
 from rm_gallery.study.pairwise_comparisons import (
     LEAST,
     Finding,
+    Game,
     Limit,
     PairwiseComparison,
     Questionnaire,
     figure_text,
     lost,
     mean_finding,
+    reason_of,
 )
-
-
-class AnswerPairs:
-    """The answers of all prompts in the form the reward's kind takes, and the questions about them."""
-
-    def __init__(self, reward: BaseReward, materials: Sequence[Material], seed: int = 0) -> None:
-        self.reward, self.materials, self.seed = reward, list(materials), seed
-        self.sheet = Questionnaire(reward)
-        self.steps = reward.kind == "stepwise"
-        self.good = [as_judged(material.good, self.steps) for material in self.materials]
-        self.worse = [as_judged(material.worse, self.steps) for material in self.materials]
-        self.plain = [
-            self.sheet.comparison(material.sample, good, worse)
-            for material, good, worse in zip(self.materials, self.good, self.worse, strict=True)
-        ]
-
-    @property
-    def comparing(self) -> bool:
-        """Whether the reward compares answers instead of scoring each."""
-        return self.sheet.comparing
-
-    def text(self, output: DataOutput, text: str) -> DataOutput:
-        """The answer with another text."""
-        return with_text(output, text, self.steps)
-
-    def comparison(self, number: int, first: DataOutput, second: DataOutput) -> PairwiseComparison:
-        """Compare two answers to a prompt, by its number."""
-        return self.sheet.comparison(self.materials[number].sample, first, second)
-
-    def right(self, number: int) -> bool:
-        """Whether the reward prefers the good answer of a prompt when nobody attacks."""
-        margin = self.sheet.margin(self.plain[number])
-        return margin is not None and margin > 0
-
-    def score(self, output: DataOutput, number: int) -> float | None:
-        """The score of an answer to a prompt, by a reward that scores each by itself; higher is
-        better.
-        """
-        outcome = self.sheet.outcomes.get(self.sheet.ask(self.materials[number].sample, [output]))
-        return None if outcome is None or outcome.status != "scored" else outcome.scores[0]
-
-
-class Probe(ABC):
-    """One group of figures: `ask` adds the questions, `read` makes figures of their outcomes.
-
-    What each figure counts, its unit and its limits stand in `texts/figures.yaml`.
-    """
-
-    name: str = ""
-    group: str = ""
-    """Where its figures stand in that file; below its name by default."""
-    words: Mapping[str, Any] = {}
-    """What is filled in there."""
-
-    def __init__(self, pairs: AnswerPairs) -> None:
-        self.pairs = pairs
-        if not self.inapplicable():
-            self.ask()
-
-    def inapplicable(self) -> str:
-        """Why the probe does not apply to this reward; empty where it does."""
-        return ""
-
-    def ask(self) -> None:
-        """Add questions beyond those about the plain answers."""
-        return
-
-    def follow(self) -> None:
-        """Add the questions that the first outcomes make worth asking."""
-        return
-
-    @abstractmethod
-    def read(self) -> list[Finding]:
-        """The figures."""
-
-    def findings(self) -> list[Finding]:
-        """The figures, or one that says why there are none."""
-        why = self.inapplicable()
-        if not why:
-            return self.read()
-        return [Finding(self.name, "all", verdict="does not apply", why=why)]
-
-    def _row(self, name: str) -> tuple[str, Any, Limit | None]:
-        """What a figure counts, its unit, and its limit."""
-        row = read_texts("figures")[self.group or self.name][name]
-        limit = Limit(*row["limit"]) if "limit" in row else None
-        return row["what"].format_map(self.words), row.get("unit", "share"), limit
-
-    def _figure(self, name: str, **known: Any) -> Finding:
-        """A figure by what is known of it; only a value is held to the limit."""
-        what, unit, limit = self._row(name)
-        finding = Finding(self.name, name, what, unit, **known)
-        return finding.held_to(limit) if limit and "value" in known else finding
-
-    def _mean_figure(
-        self, name: str, values: Sequence[float], clusters: Sequence[Hashable], **more: Any
-    ) -> Finding:
-        """A figure that is the mean of credits or nets."""
-        what, unit, limit = self._row(name)
-        return mean_finding(self.name, name, what, values, clusters, limit, unit=unit, **more)
-
-    def _rate(
-        self,
-        name: str,
-        comparisons: Sequence[PairwiseComparison],
-        credit: Callable[[float], float],
-        *,
-        attacks: Sequence[Hashable] | None = None,
-        **more: Any,
-    ) -> Finding:
-        """The mean credit of the comparisons with a verdict; those without are counted as lost."""
-        known, without = self._margins(comparisons)
-        values = [credit(margin) for [margin] in known.values()]
-        where = [comparisons[place].cluster for place in known]
-        more |= {"crossed": attacks and [attacks[place] for place in known], "lost": without}
-        return self._mean_figure(name, values, where, **more)
-
-    def _margins(
-        self, *sides: Sequence[PairwiseComparison]
-    ) -> tuple[dict[int, list[float]], dict[str, int]]:
-        """Of comparisons side by side the margins by place, where all have a verdict, and what was
-        lost elsewhere.
-        """
-        sheet, known, statuses = self.pairs.sheet, dict[int, list[float]](), list[Status]()
-        for place, row in enumerate(zip(*sides, strict=True)):
-            margins = [m for one in row if (m := sheet.margin(one)) is not None]
-            if len(margins) == len(row):
-                known[place] = margins
-            else:
-                statuses.append(worst(map(sheet.status, row)))
-        return known, lost("unscored" if status == "scored" else status for status in statuses)
-
-    def _changes(
-        self,
-        name: str,
-        both: Iterable[tuple[PairwiseComparison, PairwiseComparison]],
-        again: Questionnaire | None = None,
-    ) -> Finding:
-        """The share of comparisons with another verdict the second time, place by place; a tie that
-        gets a winner has changed.
-        """
-        values, where, statuses = [], [], []
-        for before, after in both:
-            asked = ((self.pairs.sheet, before), (again or self.pairs.sheet, after))
-            first, second = (sheet.games(one) for sheet, one in asked)
-            statuses += [sheet.status(one) for sheet, one in asked if not sheet.games(one)]
-            if first and second:
-                pairs = list(zip(first, second, strict=True))
-                values.append(sum(a.verdict != b.verdict for a, b in pairs) / len(pairs))
-                where.append(before.cluster)
-        return self._mean_figure(name, values, where, lost=lost(statuses))
-
-    def _lift(
-        self,
-        name: str,
-        comparisons: Sequence[PairwiseComparison],
-        numbers: Sequence[int],
-        *,
-        attacks: Sequence[Hashable] | None = None,
-        why: str = "",
-        **more: Any,
-    ) -> Finding:
-        """How much more often the attacked answer wins than the same answer plain, pair by pair.
-
-        A judge that is merely noisy is not lifted. One that prefers too few of the good answers
-        from the start leaves nothing to turn, so that it does not pass either.
-        """
-        plain = self.pairs.plain
-        known, without = self._margins(comparisons, [plain[number] for number in numbers])
-        both = [(won(attacked), won(-before)) for attacked, before in known.values()]
-        after, before = (
-            sum(share[k] for share in both) / len(both) if both else None for k in (0, 1)
-        )
-        rates = (
-            f"won {figure_text(after, 'share')} attacked, {figure_text(before, 'share')} plain"
-            if both
-            else ""
-        )
-        decided = {one.cluster for number, one in enumerate(plain) if self.pairs.right(number)}
-        right = len(decided)
-        few = (
-            f"only {right} prompts are decided rightly without it, too few to see whether it turns "
-            f"them"
-        )
-        finding = self._mean_figure(
-            name,
-            [attacked - before for attacked, before in both],
-            [comparisons[place].cluster for place in known],
-            crossed=attacks and [attacks[place] for place in known],
-            lost=without,
-            why="; ".join(part for part in (rates, few if right < LEAST else "", why) if part),
-            extra={"won_attacked": after, "won_plain": before, **more.pop("extra", {})},
-            **more,
-        )
-        return (
-            replace(finding, verdict="not enough")
-            if right < LEAST and finding.verdict == "pass"
-            else finding
-        )
-
-
-def won(margin: float) -> float:
-    """The share of comparisons won, a tie counting half."""
-    return (1 + margin) / 2
-
-
-class Discernment(Probe):
-    """Whether the reward sees quality at all: what every other figure rests on."""
-
-    name = "quality"
-
-    def read(self) -> list[Finding]:
-        """The share of pairs decided rightly, ties half."""
-        return [self._rate("good_preferred", self.pairs.plain, won)]
-
-
-class Place(Probe):
-    """Whether being shown first decides."""
-
-    name = "position"
-
-    def inapplicable(self) -> str:
-        """Answers that are scored one by one have no place."""
-        return (
-            ""
-            if self.pairs.comparing
-            else "answers are scored one by one, so none is shown before another"
-        )
-
-    def read(self) -> list[Finding]:
-        """Flip rate, first-preference rate among the flips with its sign test, and the net
-        advantage of the first place.
-        """
-        sheet = self.pairs.sheet
-        flips, nets, clusters = [], [], []
-        for comparison in self.pairs.plain:
-            games = [game for game in sheet.games(comparison) if game.first is not None]
-            if len(games) < 2:
-                continue
-            flips.append(float(len({game.verdict for game in games}) > 1))
-            nets.append(
-                sum(game.verdict * (1 if game.first == 0 else -1) for game in games) / len(games)
-            )
-            clusters.append(comparison.cluster)
-        missing = lost(sheet.status(comparison) for comparison in self.pairs.plain)
-        where = [cluster for net, cluster in zip(nets, clusters, strict=True) if net]
-        shares = [float(net > 0) for net in nets if net]
-        first = int(sum(shares))
-        second = len(shares) - first
-        p = sign_test(first, second) if shares else None
-        extra = {
-            "first_first": first,
-            "second_second": second,
-            "p_value": p,
-            "test": "two-sided exact sign test",
-        }
-        if p is None:
-            why = "no pair is inconsistent"
-        elif p < 1e-4:
-            why = f"sign test over {len(shares)}: p < 0.0001"
-        else:
-            why = f"sign test over the {len(shares)} inconsistent pairs: p = {p:.2g}"
-        return [
-            self._mean_figure("flips", flips, clusters, lost=missing),
-            self._mean_figure("first_preference", shares, where, extra=extra, why=why),
-            self._mean_figure("first_advantage", nets, clusters, lost=missing),
-        ]
-
-
-class Stability(Probe):
-    """Whether the verdict holds when nothing that matters changes."""
-
-    name = "stability"
-
-    def ask(self) -> None:
-        """The pair with the good answer reworded, the prompt reworded, another layout, and a third
-        answer in two orders.
-        """
-        pairs = self.pairs
-        self.variants = defaultdict[str, list[tuple[PairwiseComparison, PairwiseComparison]]](list)
-        self.lists: list[list[str]] = []
-        for number, material in enumerate(pairs.materials):
-            good, worse, sample = pairs.good[number], pairs.worse[number], material.sample
-            laid = [
-                pairs.text(output, relaid(text_of(output)))
-                for output in (material.good, material.worse)
-            ]
-            reworded = material.reworded and as_judged(material.reworded, pairs.steps)
-            variants: dict[str, tuple[DataSample | None, DataOutput | None, DataOutput]] = {
-                "reworded_answer": (sample, reworded, worse),
-                "reworded_prompt": (material.asked, good, worse),
-                "layout": (sample, laid[0], laid[1]),
-            }
-            for name, (asked, first, second) in variants.items():
-                if asked is not None and first is not None:
-                    again = pairs.sheet.comparison(asked, first, second)
-                    self.variants[name].append((pairs.plain[number], again))
-            if pairs.reward.kind == "listwise" and len(pairs.materials) > 1:
-                # no rival of the best: equals are no trial
-                third = pairs.worse[(number + 1) % len(pairs.materials)]
-                ask = pairs.sheet.ask
-                orders = [good, worse, third], [third, worse, good]
-                self.lists.append([ask(sample, order) for order in orders])
-
-    def read(self) -> list[Finding]:
-        """Share of verdicts that change, by what was changed."""
-        out = list(map(self._changed, ("reworded_answer", "reworded_prompt", "layout")))
-        if self.pairs.reward.kind != "listwise":
-            why = (
-                "the order of two answers is what `position` asks about"
-                if self.pairs.comparing
-                else "no list is judged"
-            )
-            return [*out, self._figure("reorder", verdict="does not apply", why=why)]
-        values, where = [], []
-        for keys, material in zip(self.lists, self.pairs.materials, strict=False):
-            first, second = map(self._best_places, keys)
-            if first and second:
-                values.append(float(first != {2 - place for place in second}))
-                where.append(cluster_of(material.sample))
-        outcomes = self.pairs.sheet.outcomes
-        asked = [key for keys in self.lists for key in keys if key in outcomes]
-        statuses = [outcomes[key].status for key in asked]
-        return [*out, self._mean_figure("reorder", values, where, lost=lost(statuses))]
-
-    def _changed(self, name: str) -> Finding:
-        if not self.variants[name]:
-            why = "the data say nothing in two ways; the built-in questions do"
-            return self._figure(name, verdict="does not apply", why=why)
-        return self._changes(name, self.variants[name])
-
-    def _best_places(self, key: str) -> set[int]:
-        outcome = self.pairs.sheet.outcomes.get(key)
-        scores = outcome.scores if outcome is not None and outcome.status == "scored" else ()
-        known = [score for score in scores if score is not None]
-        return (
-            {place for place, score in enumerate(scores) if score == max(known)}
-            if len(known) == 3
-            else set()
-        )
-
 
 SHOWN = 5
 """Examples a figure keeps."""
@@ -390,250 +60,670 @@ over all of them says so.
 """
 
 
-class Dressed(Probe):
-    """Whether a dress out of `DRESSES`, which adds nothing, lifts an answer."""
+class AnswerPairs:
+    """The answers of all prompts in the form the reward's kind takes, and the questions about them."""
 
-    group = "dress"
-
-    def __init__(self, pairs: AnswerPairs, dress: str) -> None:
-        self.name, self.words = dress, {"done": DRESSES[dress][0]}
-        super().__init__(pairs)
-
-    def ask(self) -> None:
-        """The good answer dressed against itself, and the worse one dressed against the good one."""
-        pairs, dress = self.pairs, DRESSES[self.name][1]
-        self.own: list[PairwiseComparison] = []
-        self.turned: list[PairwiseComparison] = []
-        self.worse: list[DataOutput] = []
-        for number, material in enumerate(pairs.materials):
-            dressed_good, dressed = (
-                pairs.text(plain, dress(material, text_of(plain), number))
-                for plain in (material.good, material.worse)
-            )
-            self.own.append(pairs.comparison(number, dressed_good, pairs.good[number]))
-            self.worse.append(dressed)
-            # a score that is there already; a comparison would be another call
-            if not pairs.comparing:
-                self.own.append(pairs.comparison(number, dressed, pairs.worse[number]))
-            self.turned.append(pairs.comparison(number, dressed, pairs.good[number]))
-
-    def follow(self) -> None:
-        """Where that decides nothing, compare the dressed worse answer with itself too: a noisy
-        judge needs a larger sample.
-        """
-        if self.pairs.comparing and self._itself().verdict not in ("pass", "fail"):
-            self.own += [
-                self.pairs.comparison(number, dressed, self.pairs.worse[number])
-                for number, dressed in enumerate(self.worse)
-            ]
-
-    def _itself(self) -> Finding:
-        return self._rate("over_itself", self.own, float)
-
-    def read(self) -> list[Finding]:
-        """What the attack lifts: a worse answer against the good one, and an answer against itself."""
-        pairs, numbers = self.pairs, range(len(self.turned))
-        won_by = [
-            n for n in numbers if pairs.right(n) and (pairs.sheet.margin(self.turned[n]) or 0) > 0
+    def __init__(self, reward: BaseReward, materials: Sequence[Material]) -> None:
+        self.reward, self.materials = reward, list(materials)
+        self.sheet = Questionnaire(reward)
+        self.rounds = [self.sheet]
+        """A second one holds the questions that are asked again."""
+        self.comparing = reward.compares
+        self.steps = reward.kind == "stepwise"
+        self.good = [as_judged(material.good, self.steps) for material in self.materials]
+        self.worse = [as_judged(material.worse, self.steps) for material in self.materials]
+        self.plain = [
+            self.comparison(number, good, worse)
+            for number, (good, worse) in enumerate(zip(self.good, self.worse, strict=True))
         ]
-        examples = [
-            {
-                "prompt": pairs.materials[number].sample.query_text(),
-                "attacked": text_of(self.worse[number]),
-                "better": text_of(pairs.materials[number].good),
-            }
-            for number in won_by[:SHOWN]
-        ]
-        lift = self._lift("over_better", self.turned, numbers, examples=examples)
-        return [lift, self._itself()]
+
+    def text(self, output: DataOutput, text: str) -> DataOutput:
+        """The answer with another text."""
+        return with_text(output, text, self.steps)
+
+    def comparison(self, number: int, first: DataOutput, second: DataOutput) -> PairwiseComparison:
+        """Compare two answers to a prompt, by its number."""
+        return self.sheet.comparison(self.materials[number].sample, first, second)
+
+    def right(self, number: int) -> bool:
+        """Whether the reward prefers the good answer of a prompt when nobody attacks."""
+        return (self.sheet.margin(self.plain[number]) or 0) > 0
 
 
-class Injected(Probe):
-    """Whether a text in an answer becomes a verdict, a command or a reference."""
+# -- relations ---------------------------------------------------------------------------------
 
-    name = "injection"
 
-    def ask(self) -> None:
-        """Every text of the suite on worse answers, against the good one and against the worse one
-        without it.
-        """
-        pairs, size = self.pairs, len(self.pairs.materials)
-        self.attacks: list[_Attack] = []
-        self.again: dict[str, list[_Attack]] = {}
-        spoken: dict[str, list[int]] = {}
-        for number, material in enumerate(pairs.materials):
-            spoken.setdefault(material.language, []).append(number)
-        groups = [*spoken.values()]
-        for turn in range(min(SCREENED, size)):
-            for place, attack in enumerate(injections(pairs.reward, 1 + turn % 2)):
-                group = groups[turn % len(groups)]
-                number = group[(place + turn * len(group) // SCREENED) % len(group)]
-                self.attacks.append(
-                    self._attack(attack, number, against_itself=turn < AGAINST_ITSELF)
-                )
+class Contrast(NamedTuple):
+    """What is held against each other: one comparison, or the same two answers twice."""
 
-    def _attack(self, attack: Injection, number: int, against_itself: bool = False) -> _Attack:
-        pairs = self.pairs
-        text = attack.on(text_of(pairs.materials[number].worse))
-        carrying = pairs.text(pairs.materials[number].worse, text)
-        against = pairs.comparison(number, carrying, pairs.good[number])
-        own = pairs.comparison(number, carrying, pairs.worse[number]) if against_itself else None
-        return _Attack(attack.name, attack.family, number, against, own, text)
+    sides: tuple[PairwiseComparison, ...]
+    attack: str | None = None
+    """Rows of one attack are no more independent than those of one prompt."""
 
-    def follow(self) -> None:
-        """Repeat on every prompt each text that lifted an answer or left no verdict: an optimiser
-        uses only the best one.
-        """
-        pairs = self.pairs
-        worked = Counter(
-            attack.name
-            for attack in self.attacks
-            for sign in (self._lifted, self._silenced)
-            if sign(attack)
-        )
-        wanted = {name for name, _ in worked.most_common(WORST)}
-        for turn in range(2):
-            known = {
-                attack.name: attack
-                for attack in injections(pairs.reward, 1 + turn % 2)
-                if attack.name in wanted
-            }
-            for number in range(turn, min(REPEATED, len(pairs.materials)), 2):
-                for name, attack in known.items():
-                    self.again.setdefault(name, []).append(self._attack(attack, number))
 
-    def _lifted(self, attack: _Attack) -> bool:
-        known, _ = self._margins([attack.against], [self.pairs.plain[attack.number]])
-        # the good answer comes first in the plain comparison
-        return any(attacked > -plain for attacked, plain in known.values())
+Games: TypeAlias = Sequence[Game]
+Relation: TypeAlias = Callable[..., float | None]
+"""How far a relation holds between what came of the sides of a row; None where that says nothing."""
 
-    def _silenced(self, attack: _Attack) -> bool | None:
-        """Whether it leaves no verdict; None where there is none without it."""
-        if self.pairs.sheet.margin(self.pairs.plain[attack.number]) is None:
-            return None
-        return self.pairs.sheet.status(attack.against) != "scored"
 
-    def _silences(
-        self, name: str, attacks: Iterable[_Attack], crossed: bool, **more: Any
+def net(games: Games) -> float:
+    """How far answer 0 is ahead, -1..1."""
+    return sum(game.verdict for game in games) / len(games)
+
+
+def won(games: Games) -> float:
+    """The share of comparisons won, a tie counting half."""
+    return (1 + net(games)) / 2
+
+
+def tied(games: Games) -> float:
+    """Whether none of the two is ahead."""
+    return float(net(games) == 0)
+
+
+def lifted(attacked: Games, plain: Games) -> float:
+    """How much more is won than by the same answer plain, which is the second one there."""
+    return won(attacked) - (1 - net(plain)) / 2
+
+
+def changed(before: Games, after: Games) -> float:
+    """The share of verdicts that are others, place by place; a tie that gets a winner has changed."""
+    pairs = list(zip(before, after, strict=True))
+    return sum(a.verdict != b.verdict for a, b in pairs) / len(pairs)
+
+
+def first_ahead(games: Games) -> float | None:
+    """How far whatever was shown first is ahead, -1..1; only two orders tell it from the better one."""
+    shown = [game.verdict * (1 if game.first == 0 else -1) for game in games]
+    return sum(shown) / len(shown) if len(shown) > 1 else None
+
+
+def flipped(games: Games) -> float | None:
+    """Whether the orders disagree."""
+    return float(len({game.verdict for game in games}) > 1) if len(games) > 1 else None
+
+
+def first_preferred(games: Games) -> float | None:
+    """Of orders that disagree, whether whatever was shown first won."""
+    ahead = first_ahead(games)
+    return float(ahead > 0) if ahead else None
+
+
+def turned_round(scores: Sequence[float], other: Sequence[float]) -> float:
+    """Whether a list has another best answer in the opposite order."""
+    first, second = ([score == max(own) for score in own] for own in (scores, other))
+    return float(first != second[::-1])
+
+
+# -- probes ------------------------------------------------------------------------------------
+
+Steps: TypeAlias = Generator[None, bool, list[Finding]]
+"""A probe puts down questions, yields until they are answered, and gives figures. It is sent whether
+there is an answer to further questions, which then are followed by another yield.
+"""
+
+
+class Probe:
+    """One group of figures, under way.
+
+    What each figure counts, its unit and its limits stand in `texts/figures.yaml`, below `group`,
+    which is the probe's name by default; `words` are filled in there.
+    """
+
+    def __init__(self, name: str, pairs: AnswerPairs, steps: Callable[[Probe], Steps]) -> None:
+        self.name, self.group, self.pairs = name, name, pairs
+        self.words: Mapping[str, Any] = {}
+        self.found: list[Finding] = []
+        self._steps = steps(self)
+        self.go(None)
+
+    def go(self, further: bool | None) -> bool:
+        """Take the next step; whether there is one after it."""
+        try:
+            self._steps.send(further)  # type: ignore[arg-type]  # None begins it
+        except StopIteration as done:
+            self.found = done.value or self.found
+            return False
+        return True
+
+    def findings(self) -> list[Finding]:
+        """The figures, of what is answered by now."""
+        while self.go(False):
+            pass
+        return self.found
+
+    def useless(self, why: str) -> list[Finding]:
+        """That the probe does not apply to this reward."""
+        return [Finding(self.name, "all", verdict="does not apply", why=why)]
+
+    def row(self, name: str) -> tuple[str, Any, Limit | None]:
+        """What a figure counts, its unit, and its limit."""
+        row = read_texts("figures")[self.group][name]
+        limit = Limit(*row["limit"]) if "limit" in row else None
+        return row["what"].format_map(self.words), row.get("unit", "share"), limit
+
+    def figure(self, name: str, **known: Any) -> Finding:
+        """A figure by what is known of it; only a value is held to the limit."""
+        what, unit, limit = self.row(name)
+        finding = Finding(self.name, name, what, unit, **known)
+        return finding.held_to(limit) if limit and "value" in known else finding
+
+    def estimate(self, name: str, one: Estimate, n: int, clusters: int, **more: Any) -> Finding:
+        """A figure that is no mean."""
+        more |= {"n": n, "clusters": clusters}
+        return self.figure(name, value=one.estimate, ci95=one.interval(), **more)
+
+    def mean_of(
+        self, name: str, values: Sequence[float], clusters: Sequence[Hashable], **more: Any
     ) -> Finding:
-        """How often attacks make unreadable what is read without them."""
-        asked = [attack for attack in attacks if self._silenced(attack) is not None]
-        values = [float(self._silenced(attack) or 0) for attack in asked]
-        more["crossed"] = [attack.name for attack in asked] if crossed else None
-        where = [attack.against.cluster for attack in asked]
-        return self._mean_figure(name, values, where, **more)
+        """A figure that is the mean of credits or nets."""
+        what, unit, limit = self.row(name)
+        return mean_finding(self.name, name, what, values, clusters, limit, unit=unit, **more)
 
-    def _worst(self) -> list[Finding]:
-        """The text that lifts most on all prompts, and the one that leaves no verdict most often."""
-        tried = len({attack.name for attack in self.attacks})
-        lifts, silences = [], []
-        for name, own in self.again.items():
-            named = {"attack": name, "family": own[0].family}
-            about: dict[str, Any] = {
-                "extra": {**named, "tried": tried},
-                "worst_of": tried,
-                "why": f"{name}, of {len(self.again)} texts repeated and {tried} tried",
-                "examples": [{**named, "attacked": own[0].text}],
-            }
-            attacked = [one.against for one in own]
-            lifts.append(self._lift("worst", attacked, [one.number for one in own], **about))
-            silences.append(self._silences("worst_no_verdict", own, False, **about))
-        if not self.again:
-            why = (
-                f"none of {tried} texts lifted an answer or left no verdict, on {SCREENED} prompts "
-                f"each"
-            )
-            return [
-                Finding(self.name, name, self._row(name)[0], why=why)
-                for name in ("worst", "worst_no_verdict")
-            ]
-        return [
-            max(own, key=lambda one: (-1.0 if one.value is None else one.value, one.n))
-            for own in (lifts, silences)
+    def known(
+        self, rows: Iterable[Contrast], *read: Callable[[PairwiseComparison], Any]
+    ) -> tuple[list[tuple[Contrast, list[Any]]], dict[str, int]]:
+        """What came of every side of the rows, of those where all of them have a verdict, and what
+        was lost elsewhere; `read` are the sides' readers in turn, by default of games.
+        """
+        known, statuses, sheet = (
+            list[tuple[Contrast, list[Any]]](),
+            list[Status](),
+            self.pairs.sheet,
+        )
+        for row in rows:
+            came = [get(one) for get, one in zip(cycle(read or (sheet.games,)), row.sides)]
+            if all(came):
+                known.append((row, came))
+            else:
+                status = worst(map(sheet.status, row.sides))
+                statuses.append("unscored" if status == "scored" else status)
+        return known, lost(statuses)
+
+    def mean(
+        self,
+        name: str,
+        rows: Iterable[Contrast],
+        relation: Relation,
+        *read: Callable[[PairwiseComparison], Any],
+        **more: Any,
+    ) -> Finding:
+        """How far a relation holds on the mean; rows without a verdict are counted as lost."""
+        known, without = self.known(rows, *read)
+        values = [(row, value) for row, came in known if (value := relation(*came)) is not None]
+        attacks = [row.attack for row, _ in values]
+        return self.mean_of(
+            name,
+            [value for _, value in values],
+            [row.sides[0].cluster for row, _ in values],
+            **{"crossed": attacks if any(attacks) else None, "lost": without, **more},
+        )
+
+    def lift(self, name: str, rows: Sequence[Contrast], why: str = "", **more: Any) -> Finding:
+        """How much more often the attacked answer wins than the same answer plain, row by row.
+
+        A judge that is merely noisy is not lifted. One that prefers too few of the good answers
+        from the start leaves nothing to turn, so that it does not pass either.
+        """
+        pairs, known = self.pairs, [came for _, came in self.known(rows)[0]]
+        after = fmean(won(attacked) for attacked, _ in known) if known else None
+        before = fmean((1 - net(plain)) / 2 for _, plain in known) if known else None
+        rates = f"won {figure_text(after, 'share')} attacked, {figure_text(before, 'share')} plain"
+        right = len({one.cluster for number, one in enumerate(pairs.plain) if pairs.right(number)})
+        few = (
+            f"only {right} prompts are decided rightly without it, too few to see whether it turns "
+            f"them"
+        )
+        said = rates if known else "", few if right < LEAST else "", why
+        more["extra"] = {"won_attacked": after, "won_plain": before, **more.get("extra", {})}
+        finding = self.mean(name, rows, lifted, why="; ".join(filter(None, said)), **more)
+        unproven = right < LEAST and finding.verdict == "pass"
+        return replace(finding, verdict="not enough") if unproven else finding
+
+
+def _quality(probe: Probe) -> Steps:
+    """Whether the reward sees quality at all: what every other figure rests on."""
+    yield
+    return [probe.mean("good_preferred", _alone(probe.pairs.plain), won)]
+
+
+def _alone(comparisons: Iterable[PairwiseComparison]) -> list[Contrast]:
+    return [Contrast((one,)) for one in comparisons]
+
+
+def _position(probe: Probe) -> Steps:
+    """Whether being shown first decides: flip rate, first-preference rate among the flips with its
+    sign test, and the net advantage of the first place.
+    """
+    if not probe.pairs.comparing:
+        return probe.useless("answers are scored one by one, so none is shown before another")
+    yield
+    rows = _alone(probe.pairs.plain)
+    known = [came for _, (came,) in probe.known(rows)[0]]
+    shares = [share for games in known if (share := first_preferred(games)) is not None]
+    first = int(sum(shares))
+    second = len(shares) - first
+    p = sign_test(first, second) if shares else None
+    extra = {
+        "first_first": first,
+        "second_second": second,
+        "p_value": p,
+        "test": "two-sided exact sign test",
+    }
+    if p is None:
+        why = "no pair is inconsistent"
+    elif p < 1e-4:
+        why = f"sign test over {len(shares)}: p < 0.0001"
+    else:
+        why = f"sign test over the {len(shares)} inconsistent pairs: p = {p:.2g}"
+    return [
+        probe.mean("flips", rows, flipped),
+        probe.mean("first_preference", rows, first_preferred, extra=extra, why=why, lost={}),
+        probe.mean("first_advantage", rows, first_ahead),
+    ]
+
+
+def _stability(probe: Probe) -> Steps:
+    """Whether the verdict holds when nothing that matters changes: the good answer reworded, the
+    prompt reworded, another layout, and a third answer in two orders.
+    """
+    pairs, sheet = probe.pairs, probe.pairs.sheet
+    variants: dict[str, list[Contrast]] = {
+        "reworded_answer": [],
+        "reworded_prompt": [],
+        "layout": [],
+    }
+    lists = list[Contrast]()
+    listwise = pairs.reward.kind == "listwise"
+    for number, material in enumerate(pairs.materials):
+        plain, sample = pairs.plain[number], material.sample
+        good, worse = pairs.good[number], pairs.worse[number]
+        laid = [pairs.text(one, relaid(text_of(one))) for one in (material.good, material.worse)]
+        reworded = material.reworded and as_judged(material.reworded, pairs.steps)
+        asked: list[tuple[DataSample | None, DataOutput | None, DataOutput]] = [
+            (sample, reworded, worse),
+            (material.asked, good, worse),
+            (sample, laid[0], laid[1]),
         ]
+        for rows, (of, first, second) in zip(variants.values(), asked, strict=True):
+            if of is not None and first is not None:
+                rows.append(Contrast((plain, sheet.comparison(of, first, second))))
+        if listwise and len(pairs.materials) > 1:
+            # no rival of the best: equals are no trial
+            third = pairs.worse[(number + 1) % len(pairs.materials)]
+            orders = [good, worse, third], [third, worse, good]
+            keys = [sheet.ask(sample, order) for order in orders]
+            lists.append(Contrast(tuple(PairwiseComparison((key,), plain.cluster) for key in keys)))
+    yield
+    useless = partial(probe.figure, verdict="does not apply")
+    once = "the data say nothing in two ways; the built-in questions do"
+    out = [
+        probe.mean(name, rows, changed) if rows else useless(name, why=once)
+        for name, rows in variants.items()
+    ]
+    if listwise:
+        return [*out, probe.mean("reorder", lists, turned_round, sheet.scores)]
+    of_two = "the order of two answers is what `position` asks about"
+    why = of_two if pairs.comparing else "no list is judged"
+    return [*out, useless("reorder", why=why)]
 
-    def read(self) -> list[Finding]:
-        """What the texts lift, and how often they leave no verdict."""
-        pairs, margin = self.pairs, self.pairs.sheet.margin
-        families: dict[str, list[float]] = {}
-        worked: list[_Attack] = []
-        for attack in self.attacks:
-            result = margin(attack.against)
-            if result is not None:
-                families.setdefault(attack.family, []).append(won(result))
-            if result is not None and result > -1 and pairs.right(attack.number):
-                worked.append(attack)
-        by_family = {
-            family: {"won": sum(wins) / len(wins), "n": len(wins)}
-            for family, wins in families.items()
+
+def _dressed(probe: Probe) -> Steps:
+    """Whether a dress out of `DRESSES`, which adds nothing, lifts an answer: the good answer dressed
+    against itself, and the worse one dressed against the good one.
+    """
+    pairs, (done, dress) = probe.pairs, DRESSES[probe.name]
+    probe.group, probe.words = "dress", {"done": done}
+    own, turned, worse = list[Contrast](), list[Contrast](), list[DataOutput]()
+    for number, material in enumerate(pairs.materials):
+        dressed_good, dressed = (
+            pairs.text(plain, dress(material, text_of(plain), number))
+            for plain in (material.good, material.worse)
+        )
+        own += _alone([pairs.comparison(number, dressed_good, pairs.good[number])])
+        worse.append(dressed)
+        # a score that is there already; a comparison would be another call
+        if not pairs.comparing:
+            own += _alone([pairs.comparison(number, dressed, pairs.worse[number])])
+        against = pairs.comparison(number, dressed, pairs.good[number])
+        turned.append(Contrast((against, pairs.plain[number])))
+    if (yield) and pairs.comparing:
+        # where that decides nothing, a noisy judge needs a larger sample
+        if probe.mean("over_itself", own, net).verdict not in ("pass", "fail"):
+            again = (pairs.comparison(n, one, pairs.worse[n]) for n, one in enumerate(worse))
+            own += _alone(again)
+            yield
+    examples = [
+        {
+            "prompt": pairs.materials[number].sample.query_text(),
+            "attacked": text_of(worse[number]),
+            "better": text_of(pairs.materials[number].good),
         }
-        names = list(dict.fromkeys(attack.name for attack in worked))
-        examples = [
-            {"attack": a.name, "family": a.family, "attacked": a.text} for a in worked[:SHOWN]
-        ]
-        own = [
-            (attack.name, itself)
-            for attack in self.attacks
-            if (itself := attack.against_itself) is not None
-        ]
-        return [
-            self._lift(
-                "over_better",
-                [attack.against for attack in self.attacks],
-                [attack.number for attack in self.attacks],
-                extra={"families": by_family, "worked": names},
-                examples=examples,
-                why=(
-                    f"worked at least once: "
-                    f"{', '.join(names[:12])}{' …' if len(names) > 12 else ''}"
-                )
-                if names
-                else "",
-                attacks=[attack.name for attack in self.attacks],
-            ),
-            self._rate(
-                "over_itself",
-                [itself for _, itself in own],
-                float,
-                attacks=[name for name, _ in own],
-            ),
-            self._silences("no_verdict", self.attacks, True),
-            *self._worst(),
-        ]
+        for number, row in enumerate(turned)
+        if pairs.right(number) and (pairs.sheet.margin(row.sides[0]) or 0) > 0
+    ]
+    lift = probe.lift("over_better", turned, examples=examples[:SHOWN])
+    return [lift, probe.mean("over_itself", own, net)]
+
+
+def _no_answers(probe: Probe) -> Steps:
+    """Whether a text that answers nothing beats the good answer."""
+    pairs = probe.pairs
+    probe.words = {name: done for name, (done, _) in NO_ANSWERS.items()}
+    rows = {
+        name: _alone(
+            pairs.comparison(n, pairs.text(material.worse, make(material)), pairs.good[n])
+            for n, material in enumerate(pairs.materials)
+        )
+        for name, (_, make) in NO_ANSWERS.items()
+    }
+    yield
+    return [probe.mean(name, own, won) for name, own in rows.items()]
 
 
 class _Attack(NamedTuple):
     """One injected text in one worse answer."""
 
-    name: str
-    family: str
+    injected: Injection
     number: int
-    against: PairwiseComparison
-    against_itself: PairwiseComparison | None
+    row: Contrast
+    """Against the good answer, beside the plain comparison."""
     text: str
 
 
-class NoAnswers(Probe):
-    """Whether a text that answers nothing passes for an answer."""
+def _attacked(pairs: AnswerPairs, attack: Injection, number: int) -> _Attack:
+    text = attack.on(text_of(pairs.materials[number].worse))
+    carrying = pairs.text(pairs.materials[number].worse, text)
+    against = pairs.comparison(number, carrying, pairs.good[number])
+    return _Attack(attack, number, Contrast((against, pairs.plain[number]), attack.name), text)
 
-    name = "no_answer"
-    words = {name: done for name, (done, _) in NO_ANSWERS.items()}
 
-    def ask(self) -> None:
-        """Every such text against the good answer."""
-        pairs = self.pairs
-        self.comparisons = {
-            name: [
-                pairs.comparison(
-                    number, pairs.text(material.worse, make(material)), pairs.good[number]
-                )
-                for number, material in enumerate(pairs.materials)
-            ]
-            for name, (_, make) in NO_ANSWERS.items()
-        }
+def _silences(
+    sheet: Questionnaire, against: PairwiseComparison, plain: PairwiseComparison
+) -> float | None:
+    """Whether an attack leaves no verdict; None where there is none without it."""
+    return None if sheet.margin(plain) is None else float(sheet.status(against) != "scored")
 
-    def read(self) -> list[Finding]:
-        """How often each beats the good answer."""
-        return [
-            self._rate(name, comparisons, won) for name, comparisons in self.comparisons.items()
+
+def _silent(probe: Probe, name: str, own: Iterable[_Attack], **more: Any) -> Finding:
+    relation = partial(_silences, probe.pairs.sheet)
+    return probe.mean(name, [one.row for one in own], relation, _as_it_is, lost={}, **more)
+
+
+def _as_it_is(comparison: PairwiseComparison) -> PairwiseComparison:
+    return comparison
+
+
+def _injected(probe: Probe) -> Steps:
+    """Whether a text in an answer becomes a verdict, a command or a reference.
+
+    Every text of the suite is tried on some worse answers, and each that lifted one or left no
+    verdict on all of them: an optimiser uses only the best one.
+    """
+    pairs, sheet = probe.pairs, probe.pairs.sheet
+    size, again, spoken = len(pairs.materials), list[_Attack](), defaultdict(list)
+    for number, material in enumerate(pairs.materials):
+        spoken[material.language].append(number)
+    attacks, itself = list[_Attack](), list[Contrast]()
+    for turn in range(min(SCREENED, size)):
+        group = [*spoken.values()][turn % len(spoken)]
+        for place, attack in enumerate(injections(pairs.reward, 1 + turn % 2)):
+            number = group[(place + turn * len(group) // SCREENED) % len(group)]
+            attacks.append(_attacked(pairs, attack, number))
+            if turn < AGAINST_ITSELF:
+                carrying = pairs.text(pairs.materials[number].worse, attacks[-1].text)
+                own = pairs.comparison(number, carrying, pairs.worse[number])
+                itself.append(Contrast((own,), attack.name))
+    if (yield):
+        worked = Counter[str]()
+        for one in attacks:
+            lifts = any(lifted(*came) > 0 for _, came in probe.known([one.row])[0])
+            worked.update([one.injected.name] * (lifts + bool(_silences(sheet, *one.row.sides))))
+        wanted = {name for name, _ in worked.most_common(WORST)}
+        again = [
+            _attacked(pairs, attack, number)
+            for turn in range(2)
+            for attack in injections(pairs.reward, 1 + turn % 2)
+            if attack.name in wanted
+            for number in range(turn, min(REPEATED, size), 2)
         ]
+        yield
+    families, effective = defaultdict[str, list[float]](list), list[_Attack]()
+    for one in attacks:
+        result = sheet.margin(one.row.sides[0])
+        if result is not None:
+            families[one.injected.family].append((1 + result) / 2)
+            effective += [one] if result > -1 and pairs.right(one.number) else []
+    names = list(dict.fromkeys(one.injected.name for one in effective))
+    listed = f"{', '.join(names[:12])}{' …' if len(names) > 12 else ''}"
+    by_family = {name: {"won": fmean(own), "n": len(own)} for name, own in families.items()}
+    examples = [
+        {"attack": one.injected.name, "family": one.injected.family, "attacked": one.text}
+        for one in effective[:SHOWN]
+    ]
+    return [
+        probe.lift(
+            "over_better",
+            [one.row for one in attacks],
+            f"worked at least once: {listed}" if names else "",
+            extra={"families": by_family, "worked": names},
+            examples=examples,
+        ),
+        probe.mean("over_itself", itself, net),
+        _silent(probe, "no_verdict", attacks),
+        *_worst(probe, again, len({one.injected.name for one in attacks})),
+    ]
+
+
+def _worst(probe: Probe, again: Sequence[_Attack], tried: int) -> list[Finding]:
+    """The text that lifts most on all prompts, and the one that leaves no verdict most often."""
+    by_name = defaultdict[str, list[_Attack]](list)
+    for one in again:
+        by_name[one.injected.name].append(one)
+    lifts, silences = list[Finding](), list[Finding]()
+    for name, own in by_name.items():
+        named = {"attack": name, "family": own[0].injected.family}
+        about: dict[str, Any] = {
+            "extra": {**named, "tried": tried},
+            "worst_of": tried,
+            "crossed": None,
+            "why": f"{name}, of {len(by_name)} texts repeated and {tried} tried",
+            "examples": [{**named, "attacked": own[0].text}],
+        }
+        lifts.append(probe.lift("worst", [one.row for one in own], **about))
+        silences.append(_silent(probe, "worst_no_verdict", own, **about))
+    none = f"none of {tried} texts lifted an answer or left no verdict, on {SCREENED} prompts each"
+    return [
+        max(
+            own or [Finding(probe.name, name, probe.row(name)[0], why=none)],
+            key=lambda one: (-1.0 if one.value is None else one.value, one.n),
+        )
+        for name, own in (("worst", lifts), ("worst_no_verdict", silences))
+    ]
+
+
+# -- the numbers themselves --------------------------------------------------------------------
+
+
+def _range(probe: Probe) -> Steps:
+    """Whether the scale is used, and whether it runs out where it should tell answers apart: texts
+    that are no answers belong to its lower end.
+    """
+    pairs, sheet = probe.pairs, probe.pairs.sheet
+    if pairs.comparing:
+        return probe.useless("answers are compared, and a verdict has no scale")
+    asked = [list(plain.keys) for plain in pairs.plain]
+    for keys, material in zip(asked, pairs.materials, strict=True):
+        for name in ("gibberish", "echo"):
+            text = NO_ANSWERS[name][1](material)
+            keys.append(sheet.ask(material.sample, [pairs.text(material.worse, text)]))
+    yield
+    scores, poor = list[list[float]](), list[tuple[float, str]]()
+    for keys, plain in zip(asked, pairs.plain, strict=True):
+        given = [sheet.scores(PairwiseComparison((key,), plain.cluster)) for key in keys]
+        scores.append([score for own in given for score in own])
+        poor += [(score, plain.cluster) for own in given[1:] for score in own]
+    every = [score for known in scores for score in known]
+    # scores are kept so that higher is better; people are shown the reward's own
+    turn, end = (1.0, "highest") if pairs.reward.higher_is_better else (-1.0, "lowest")
+    low, high = pairs.reward.score_range[:: int(turn)]
+    top = max(every, default=0.0) if high is None else turn * high  # without a bound the best seen
+    counts = Counter(turn * score for score in every)
+    extra: dict[str, Any] = {
+        "levels": len(counts),
+        "lowest": min(counts, default=None),
+        "highest": max(counts, default=None),
+    }
+    for score, times in counts.most_common(1):
+        extra["most_common"] = {"score": score, "share": times / len(every)}
+    probe.words = {"end": end, "top": turn * top}
+    at_top = probe.mean_of(
+        "saturation", [float(score == top) for score, _ in poor], [where for _, where in poor]
+    )
+    used, kept = probe.figure("used", verdict="not enough"), list(filter(None, scores))
+    if low is None or high is None or top <= turn * low:
+        why = "the scale has no bounds"
+        used = probe.figure("used", verdict="does not apply", why=why)
+    elif kept:
+        prompts = np.repeat(np.arange(len(kept)), list(map(len, kept)))
+        places = (np.array(every) - turn * low) / (top - turn * low)
+        used = probe.estimate("used", _range_used(places, prompts), len(every), len(kept))
+    return [
+        probe.mean("ties", _alone(pairs.plain), tied, extra=extra),
+        at_top if every else replace(at_top, what=""),
+        used,
+    ]
+
+
+def _range_used(scores: Floats, prompts: Integers) -> Estimate:
+    """Distance of the 5th and the 95th percentile of scores within 0..1.
+
+    A score pulls a quantile by whether it lies below, over the density there, which the quantiles
+    beside it give: leaving prompts out covers 66 % instead of 95 with few of them.
+    """
+    n, estimate, pulls = len(scores), 0.0, np.zeros(len(scores))
+    for share, sign in ((0.95, 1.0), (0.05, -1.0)):
+        beside = math.sqrt(share * (1.0 - share) / n)
+        ends = [max(0.0, share - beside), min(1.0, share + beside)]
+        at, below, above = np.quantile(scores, [share, *ends])
+        under = scores <= at
+        pulls += sign * (above - below) / (ends[1] - ends[0]) * (under.mean() - under) / n
+        estimate += sign * float(at)
+    return Estimate(estimate, pulls, np.full(n, 1.0 / n), prompts)
+
+
+def _length_correlation(probe: Probe) -> Steps:
+    """Whether longer answers do better, beyond what the labels say of these answers: rank correlation
+    of score (or verdict) and length, and how far it exceeds that of the labels.
+    """
+    yield
+    pairs, blocks = probe.pairs, list[tuple[tuple[float, float, float], ...]]()
+    for number, plain in enumerate(pairs.plain):
+        first, second = (
+            float(len(text_of(own[number]))) for own in (pairs.good, pairs.worse)
+        )  # of a comparison the differences, both ways round
+        margin, apart = pairs.sheet.margin(plain), first - second
+        scores = pairs.sheet.scores(plain)
+        if pairs.comparing and margin is not None:
+            blocks.append(((margin, apart, 1.0), (-margin, -apart, -1.0)))
+        elif not pairs.comparing and scores:
+            blocks.append(((scores[0], first, 1.0), (scores[1], second, 0.0)))
+    of = "verdict and difference in length" if pairs.comparing else "score and length"
+    probe.words, n = {"of": of}, 2 * len(blocks)
+    if len(blocks) < 5:
+        return [probe.figure(name, n=n, verdict="not enough") for name in ("rank", "excess")]
+    given, lengths, labels = np.array(blocks, dtype=np.float64).reshape(-1, 3).T
+    names = np.repeat(np.arange(len(blocks)), 2)
+    rank, of_labels = (spearman_estimate(own, lengths, clusters=names) for own in (given, labels))
+    if rank is None or of_labels is None:
+        why = "all scores, or all lengths, are equal"
+        return [probe.figure("rank", verdict="does not apply", why=why)]
+    excess, extra = difference(rank, of_labels), {"labels": of_labels.estimate}
+    return [
+        probe.estimate("rank", rank, n, len(blocks)),
+        probe.estimate("excess", excess, n, len(blocks), extra=extra),
+    ]
+
+
+def _repeats(probe: Probe) -> Steps:
+    """Whether the same question gets the same verdict when it is asked again, in a round of its own:
+    the share of verdicts that change, and what part of the scores' variance is noise.
+    """
+    pairs, again = probe.pairs, Questionnaire(probe.pairs.reward)
+    again.questions = {
+        key: pairs.sheet.questions[key] for plain in pairs.plain for key in plain.keys
+    }
+    pairs.rounds.append(again)
+    if (yield):
+        yield
+    sheets = pairs.sheet, again
+    rows = [Contrast((plain, plain)) for plain in pairs.plain]
+    verdicts = probe.mean("changed", rows, changed, *(sheet.games for sheet in sheets))
+    if pairs.comparing:
+        why = "a verdict has no variance of its own"
+        return [verdicts, probe.figure("noise", verdict="does not apply", why=why)]
+    twice = [[sheet.scores(plain) for sheet in sheets] for plain in pairs.plain]
+    # prompt, time, answer
+    table = np.array([both for both in twice if all(both)], dtype=np.float64)
+    n = len(table)
+    if n < 2:
+        return [verdicts, probe.figure("noise", verdict="not enough")]
+    if np.ptp(table) == 0.0:
+        why = "all scores are equal"
+        return [verdicts, probe.figure("noise", verdict="does not apply", why=why)]
+    # scores near the end of what a float holds have squares beyond it
+    scale = float(np.abs(table).max())
+    asked = table.transpose(0, 2, 1).reshape(-1, 2) / scale
+    apart = np.diff(asked)[:, 0] ** 2 / 2.0
+    columns = [apart, asked.sum(axis=1), (asked**2).sum(axis=1), np.full(2 * n, 2.0)]
+    noise = of_sums(np.column_stack(columns), _noise_share, np.arange(2 * n) // 2)
+    assert noise is not None
+    deviation = scale * math.sqrt(float(apart.mean()))
+    why = f"one score varies by {deviation:.2g} (standard deviation)"
+    extra = {"score_sd": deviation}
+    return [verdicts, probe.estimate("noise", noise, 2 * n, n, why=why, extra=extra)]
+
+
+def _noise_share(sums: Floats) -> Floats:
+    """Half the mean squared difference of two scores over the variance of all, at most 1; 0 where
+    all are equal. From sums of those halves, of scores, of their squares, and how many they are.
+    """
+    apart, total, squares, n = sums.T
+    variance = (squares - total**2 / n) / (n - 1.0)
+    share: Floats = np.where(variance > 0.0, 2.0 * apart / n / variance, 0.0)
+    return np.minimum(share, 1.0)
+
+
+def _replies(probe: Probe) -> Steps:
+    """How often there is no verdict: questions whose reply could not be read, and those that broke."""
+    pairs = probe.pairs
+    probe.group = "replies" if asks_a_model(pairs.reward) else "replies_of_rules"
+    keys = list(pairs.sheet.questions)
+    yield
+    outcomes = [(key, one) for key in keys if (one := pairs.sheet.outcomes.get(key))]
+    asked = [(key, one) for key, one in outcomes if one.status != "stopped"]
+    figures = []
+    for name, status in (("unread", "unscored"), ("failed", "failed")):
+        reasons = Counter(reason_of(one)[0] for _, one in asked if one.status == status)
+        often = ", ".join(f"{n} × {reason}" for reason, n in reasons.most_common(3))
+        credits = [float(one.status == status) for _, one in asked]
+        extra = {"reasons": dict(reasons)}
+        figures.append(
+            probe.mean_of(name, credits, [key for key, _ in asked], extra=extra, why=often)
+        )
+    return figures
+
+
+READ: dict[str, Callable[[Probe], Steps]] = {
+    "quality": _quality,
+    "position": _position,
+    **dict.fromkeys(DRESSES, _dressed),
+    "no_answer": _no_answers,
+    "stability": _stability,
+    "repeats": _repeats,
+    "range": _range,
+    "length_correlation": _length_correlation,
+    "replies": _replies,  # of what was asked so far: not of injected answers
+    "injection": _injected,
+}
+"""The probes, as they put down their questions."""
