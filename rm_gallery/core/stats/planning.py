@@ -371,28 +371,6 @@ def plan_difference(
     return SampleSize(rows, clusters=_clusters(rows, rows_per_cluster), power=reached)
 
 
-def smallest_difference(
-    *, n: int, discordance: float, confidence: float = 0.95, power: float = 0.8
-) -> float:
-    """Smallest difference that `n` pairs find with probability `power`; inverts `plan_difference`.
-
-    Raises:
-        ConfigError: a number out of range.
-    """
-    if n < 1 or not 0.0 < discordance <= 1.0:
-        raise ConfigError(
-            f"n is at least 1 and discordance within 0..1, found {n!r} and {discordance!r}"
-        )
-    z_level = _quantile(confidence)
-    z_power = _NORMAL.inv_cdf(_power(power))
-    # of n = ((z_level * sqrt(D) + z_power * sqrt(D - d^2)) / d)^2, solved for d / sqrt(D)
-    inside = n + z_power**2 - z_level**2
-    if inside <= 0.0:
-        return math.sqrt(discordance)
-    share = (z_level * math.sqrt(n) + z_power * math.sqrt(inside)) / (n + z_power**2)
-    return min(1.0, share) * math.sqrt(discordance)
-
-
 def plan_labels(
     *,
     half_width: float,

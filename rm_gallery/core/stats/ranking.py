@@ -15,11 +15,9 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rm_gallery.core.stats import ArrayLike, Floats, Names, np
-from rm_gallery.core.stats.columns import check_columns
+from rm_gallery.core.stats import Floats, np
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.uncertainty import clustered_mean
 from rm_gallery.core.utils.errors import ConfigError
@@ -205,85 +203,6 @@ def _checked(wins: Wins) -> Floats:
     table = np.array(wins, dtype=np.float64).reshape(len(wins), len(wins))
     np.fill_diagonal(table, 0.0)
     return table
-
-
-@dataclass(frozen=True)
-class Gaps:
-    """How far chosen answers score above rejected ones, in the unit of the scores.
-
-    Attributes:
-        n: gaps.
-        mean: their mean; `ci95` its interval over clusters, None for one cluster or equal gaps.
-        quantiles: at 5, 25, 50, 75 and 95 %.
-        positive: share of gaps above 0, `positive_ci95` its interval; `tied` the share that is 0.
-        effect: mean over standard deviation; None where gaps do not vary. Comparable between
-            rewards of different scales.
-        edges: of the histogram's bins, one more than `counts`.
-        counts: gaps in each bin.
-    """
-
-    n: int
-    mean: float
-    ci95: Interval | None
-    quantiles: tuple[float, ...]
-    positive: float
-    positive_ci95: Interval | None
-    tied: float
-    effect: float | None
-    edges: tuple[float, ...]
-    counts: tuple[int, ...]
-
-
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-
-
-def reward_gaps(
-    chosen: ArrayLike, rejected: ArrayLike, *, clusters: Names | None = None, bins: int = 20
-) -> Gaps | None:
-    """Describe the distribution of chosen minus rejected scores.
-
-    Args:
-        chosen: shape (n,), score of the better answer of each pair.
-        rejected: shape (n,), score of the worse one.
-        clusters: one name per pair (the prompt).
-        bins: bins of the histogram.
-
-    Returns:
-        The distribution; None without pairs.
-
-    Raises:
-        ConfigError: for lengths that differ or gaps that are not finite.
-    """
-    a, b = np.asarray(chosen, dtype=np.float64), np.asarray(rejected, dtype=np.float64)
-    check_columns(a, b, "chosen", "rejected")
-    if not len(a):
-        return None
-    with np.errstate(over="ignore", invalid="ignore"):
-        gaps = a - b
-    if not np.isfinite(gaps).all():
-        raise ConfigError(
-            "scores have to be finite, and so have their gaps; leave out pairs without two scores"
-        )
-    reach = float(np.max(np.abs(gaps))) or 1.0
-    spread = float((gaps / reach).std())
-    # the largest gap that was seen is no bound of gaps
-    mean = clustered_mean(gaps / reach, clusters, bounds=(-math.inf, math.inf))
-    positive = clustered_mean((gaps > 0).astype(np.float64), clusters)
-    assert mean is not None and positive is not None
-    ends = mean.interval()
-    counts, edges = np.histogram(gaps / reach, bins=bins)
-    return Gaps(
-        len(gaps),
-        mean.estimate * reach,
-        ends and Interval(ends.low * reach, ends.high * reach),
-        tuple(np.quantile(gaps, QUANTILES).tolist()),
-        positive.estimate,
-        positive.interval(),
-        float(np.mean(gaps == 0)),
-        mean.estimate / spread if spread > 0.0 else None,
-        tuple((edges * reach).tolist()),
-        tuple(counts.tolist()),
-    )
 
 
 class BestOf(NamedTuple):

@@ -239,22 +239,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
-    """p-values adjusted for the false discovery rate, 0..1, in the order given.
-
-    The i-th smallest of m becomes min over j >= i of m p_j / j. Source: Y. Benjamini and Y.
-    Hochberg, 1995. Ours: scipy has it (`false_discovery_control`) from 1.11 on, and 1.10 is
-    supported.
-
-    >>> benjamini_hochberg([0.01, 0.02, 0.9])
-    [0.03, 0.03, 0.9]
-    """
-    n, adjusted, lowest = len(p_values), [0.0] * len(p_values), 1.0
-    for rank, place in enumerate(sorted(range(n), key=lambda place: -p_values[place])):
-        adjusted[place] = lowest = min(lowest, p_values[place] * n / (n - rank))
-    return adjusted
-
-
 # -- at every look ---------------------------------------------------------------------------------
 
 # Shares of the capital that are bet, each a third larger than the last, so that one of them is near
