@@ -510,10 +510,9 @@ def judge_select(
     if as_format not in ("text", "md"):
         raise ConfigError(f"--format is {as_format!r:.40}; it is text or md.")
     options = run.options()
-    one = len(judges) == 1
-    known = (
-        read_config(Path(judges[0])) if one else {"graders": [{"name": name} for name in judges]}
-    )
+    configured = len(judges) == 1 and Path(judges[0]).suffix.lower() in (".yaml", ".yml")
+    named = {"graders": [{"name": name} for name in judges]}
+    known = read_config(Path(judges[0])) if configured else named
     people = labels or known.get("labels")
     if not isinstance(people, str):
         raise ConfigError(

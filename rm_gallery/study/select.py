@@ -563,8 +563,8 @@ def judge_select(
     names = list(runner.grader_configs)
     if len(names) < 2:
         raise ConfigError(
-            f"judges are compared with each other; found {len(names)}, give two or more under "
-            f"`graders:`."
+            f"judges are compared with each other; found {len(names)}, name two or more. What one is "
+            f"worth against people say `rm-gallery score` and `winrate` with --labels."
         )
     for name, config in runner.grader_configs.items():
         if config.grader.compares:
