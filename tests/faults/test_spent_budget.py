@@ -353,7 +353,7 @@ def test_closing_line_json_summary_and_page_count_alike(
     assert command("report", "run").code == 0
     page = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", Path("run/report.html").read_text()))
     assert (
-        f"{stopped} stopped of 100 samples" in page
+        f"{stopped} of 100 rows are missing ({stopped} by the caller)" in page
         and f"Not in the score: {stopped} stopped" in page
     )
     assert f"over {scored} scored of 100 samples" in page or f"judges {scored} of 100 rows" in page
