@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rm_gallery.core.stats.uncertainty import NO_INTERVAL
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.shown import percent, show, told_apart
 from rm_gallery.gallery.benchmarks.lead import (
@@ -185,6 +186,8 @@ def under(
     # labels move the figure by as much, whatever the missing rows would have got
     worst, best = (end + (score - judge_score) for end in ends_of(figures))
     name = _by_labels(people, "the score")
+    if surely and not ci95:  # rows of one prompt say nothing of others
+        return f"{name} has {NO_INTERVAL}, so it may lie below what passes"
     lower = worst - (score - ci95[0]) if surely and ci95 else worst
     if lower > least or (lower == least and not strict):
         return None

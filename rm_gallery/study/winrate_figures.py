@@ -17,7 +17,7 @@ from rm_gallery.core.stats.agreement import cohen_kappa_estimate
 from rm_gallery.core.stats.bradley_terry import bradley_terry, length_controlled
 from rm_gallery.core.stats.corrected import corrected_mean, label_scale
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.core.stats.significance import holm, sign_test
+from rm_gallery.core.stats.significance import holm, sign_test_over
 from rm_gallery.core.stats.uncertainty import Estimate, clustered_mean
 from rm_gallery.gallery.benchmarks.figures import Report, hundredths, interval
 from rm_gallery.gallery.benchmarks.judgements import Judged
@@ -190,25 +190,24 @@ def flips_of(rows: ComparedRows) -> dict[str, Any]:
     position that served; empty if one order was played.
 
     The p-value is that of the sign test on the contradictory rows alone, which sees a preference
-    for a position best.
+    for a position best; over clusters where rows belong together, None of one cluster.
     """
     orders = rows.compared.orders[:, 0]
     known = orders[:, 0] != _NOT_PLAYED
     if not known.any():
         return {}
-    shown = orders[known]
-    first, second = (int((shown == who).all(axis=1).sum()) for who in (1, -1))
-    rate = mean_of(
-        ((shown[:, 0] == shown[:, 1]) & (shown[:, 0] != 0)).astype(float), rows.clusters[known]
-    )
+    shown, clusters = orders[known], rows.clusters[known]
+    flipped = (shown[:, 0] == shown[:, 1]) & (shown[:, 0] != 0)
+    served = shown[flipped, 0]
+    rate = mean_of(flipped.astype(float), clusters)
     return {
         "n": len(shown),
-        "flips": first + second,
+        "flips": len(served),
         "rate": rate.estimate,
         "ci95": rate.ci95,
-        "first_preferred": first,
-        "second_preferred": second,
-        "position_p_value": sign_test(first, second),
+        "first_preferred": int((served == 1).sum()),
+        "second_preferred": int((served == -1).sum()),
+        "position_p_value": sign_test_over(served, clusters[flipped]),
     }
 
 
@@ -398,7 +397,9 @@ def _in_words(extra: Mapping[str, Any]) -> list[str]:
     lines = [f"what the judge alone says{p}"] if p else []
     if flips := extra.get("flips"):
         share = f"{hundredths(flips['rate'])} %, {interval(flips['ci95'])}"
-        lines.append(_FLIPS.format(share=share, **flips))
+        known = flips["position_p_value"]
+        p = "" if known is None else f", p = {known:.3g}"
+        lines.append(_FLIPS.format(share=share, p=p, **flips))
     if figures := extra.get("corrected"):
         estimate, judge = f"{_percent(figures)}{_p(figures)}", hundredths(figures["judge_alone"])
         lines += corrected_in_words(figures, estimate, hundredths, f"judge alone {judge}, ")
@@ -427,8 +428,7 @@ def _in_words(extra: Mapping[str, Any]) -> list[str]:
 
 _FLIPS = (
     "flips: {flips} of {n} rows are judged differently in the other order ({share}); "
-    "{first_preferred} for the answer shown first, {second_preferred} for the second, "
-    "p = {position_p_value:.3g}"
+    "{first_preferred} for the answer shown first, {second_preferred} for the second{p}"
 )
 _RANK = "rank {rank}: {answer}, strength {strength:+.2f} ({low} – {high}), wins {won} % of {n}"
 _DECIDED = {

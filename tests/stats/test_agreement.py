@@ -232,3 +232,12 @@ def test_numbers_on_one_scale() -> None:
     )
     assert found.spearman == pytest.approx(stats.spearmanr(NEAR, STARS).statistic)
     assert found.f1 is None and "f1" not in found.to_dict()
+
+
+@pytest.mark.parametrize(
+    "estimate", [agreement.spearman_estimate, agreement.kendall_tau_b_estimate]
+)
+def test_a_rare_label_without_a_relation_shows_none(estimate: Measure) -> None:
+    """No row has both: the pulls alone gave -0.05 (-0.098 to -0.007)."""
+    judge, label = [1] * 5 + [0] * 95, [0] * 95 + [1] * 5
+    assert held_by(estimate(judge, label), 0.0)

@@ -95,3 +95,12 @@ def test_the_sign_test_is_the_binomial_one(more: int, less: int) -> None:
     assert significance.sign_test(more, less, mid=True) == pytest.approx(
         min(1.0, 2 * binom.cdf(min(more, less), n, 0.5) - half) if n else 1.0
     )
+
+
+def test_a_sign_test_counts_clusters_where_rows_belong_together() -> None:
+    """Thirty flips of one prompt once had p = 1.8e-12."""
+    signs = [1.0] * 30
+    assert significance.sign_test_over(signs, ["a"] * 30) is None
+    assert significance.sign_test_over(signs) == significance.sign_test(30, 0)
+    few = significance.sign_test_over(signs, ["abc"[k % 3] for k in range(30)])
+    assert few is not None and few > 0.05

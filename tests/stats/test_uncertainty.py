@@ -344,3 +344,22 @@ def test_one_repeated_prompt_changes_little(n: int, graded: bool) -> None:
     apart = ends_of(mean(values, alone))
     repeated = ends_of(mean(values, [alone[1], *alone[1:]]))
     assert repeated.high - repeated.low < 1.25 * (apart.high - apart.low)
+
+
+def test_clusters_that_lie_differently_far_from_the_middle_are_no_signs() -> None:
+    """230 won, 9 lost and the rest tied in 19 prompts once had p = 1, in 20 prompts p = .002."""
+    rng = np.random.default_rng(0)
+    names = np.repeat(np.arange(19), 50)
+    won = np.where(rng.random(950) < 0.25, 1.0, 0.5)
+    assert p_of(mean(won, names), 0.5) < 1e-6
+    # both orders of a pair are one cluster: four that count of a hundred show nothing
+    pairs = np.array([0.5] * 192 + [1.0] * 8)
+    assert p_of(mean(pairs, np.arange(200) // 2), 0.5) == pytest.approx(0.125)
+
+
+def test_equal_parts_are_told_apart_as_rarely_as_said() -> None:
+    rng, found = np.random.default_rng(4), []
+    for _ in range(300):
+        parts = [mean((rng.random(20) < 0.5) * 1.0) for _ in range(12)]
+        found.append(uncertainty.heterogeneity(parts) or 0.0)
+    assert np.mean(np.array(found) < 0.05) <= 0.09

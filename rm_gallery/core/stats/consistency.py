@@ -17,7 +17,7 @@ from rm_gallery.core.stats.changes import OldAndNew
 from rm_gallery.core.stats.columns import names_where, numbers
 from rm_gallery.core.stats.corrected import farthest_outside
 from rm_gallery.core.stats.intervals import Interval, check_level
-from rm_gallery.core.stats.significance import holm, sign_test
+from rm_gallery.core.stats.significance import holm, sign_test_over
 from rm_gallery.core.stats.uncertainty import clustered_mean, strata_shares
 from rm_gallery.core.utils.errors import ConfigError
 
@@ -86,7 +86,10 @@ def position_bias(
     wins = np.concatenate([first[pairs.both], second[pairs.both]])
     if farthest_outside(wins, 0.0, 1.0) is not None:
         raise ConfigError("wins lie within 0..1: 1 where A won, 0.5 for a tie, 0 where B won")
-    mean, p_value = pairs.difference, sign_test(up, down)
+    own = None if clusters is None else names_where(clusters, pairs.both)
+    signed = gain != 0.0
+    p_value = sign_test_over(np.sign(gain[signed]), names_where(own, signed))
+    mean = pairs.difference
     assert mean is not None
     ci95 = mean.interval(confidence)
     return PositionBias(mean.estimate, ci95, p_value, up, down, len(gain), left_out)

@@ -46,6 +46,21 @@ def sign_test(more: int, less: int, *, mid: bool = False) -> float:
     return min(1.0, 2.0 * tail - mid * at)
 
 
+def sign_test_over(signs: ArrayLike, clusters: Names | None = None) -> float | None:
+    """Two-sided p-value of "both signs are equally probable": `sign_test` of independent rows, else over
+    clusters; None for one cluster.
+
+    Args:
+        signs: 1 or -1 per row that has a sign.
+        clusters: one name per row.
+    """
+    values = np.asarray(signs, dtype=np.float64)
+    mean = clustered_mean(values, clusters, bounds=(-1.0, 1.0))
+    if mean is None or mean.n_clusters == mean.n:
+        return sign_test(int((values > 0.0).sum()), int((values < 0.0).sum()))
+    return mean.p_value(0.0)
+
+
 class McNemar(NamedTuple):
     """Result of McNemar's test.
 

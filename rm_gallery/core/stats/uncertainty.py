@@ -182,10 +182,15 @@ class Estimate:
 
     @cached_property
     def _sides(self) -> tuple[int, int]:
-        """Clusters above and below the middle of the bounds; ties lie on it and say nothing."""
+        """Clusters above and below the middle of the bounds; ties lie on it and say nothing. None
+        where clusters lie differently far from it: a sign would throw away what they say.
+        """
         sums, weights = self._by_cluster
         away = sums + weights * (self.estimate - (self.bounds[0] + self.bounds[1]) / 2.0)
         near = _EQUAL * (self.bounds[1] - self.bounds[0])
+        far = np.abs(away[np.abs(away) > near])
+        if len(far) and float(np.ptp(far)) > near:
+            return 0, 0
         return int(np.sum(away > near)), int(np.sum(away < -near))
 
     @property
@@ -422,7 +427,10 @@ def clustered_mean(
         squares = np.bincount(places, weights=residuals**2) / counts
         ends = ((means - low) ** 2 + (high - means) ** 2) / 2.0
         design = 1.0 + (np.bincount(cells // k, weights=sizes**2) / counts - 1.0) * alike
+        # one repeated row changes little: independent rows need none of it
         more = np.maximum(ends - squares, 0.0) * design / counts / (clusters_in + 1.0)
+        if len(shares) == 1:
+            more = more * (1.0 - k / len(outcomes))
         unseen = float(np.sum(shares**2 * more))
     return Estimate(
         estimate,
@@ -676,16 +684,30 @@ def heterogeneity_between(limits: Sequence[tuple[Estimate, Estimate]]) -> float 
 def heterogeneity(parts: Iterable[Estimate]) -> float | None:
     """p-value of "figures of different clusters are all equal"; None for fewer than two.
 
-    Source: W. Cochran, 1954; the F distribution for few clusters.
+    Shares are held to the spread of their common mean, as the score test holds one. Other variances
+    are estimates, too: taken as known, equal parts of 20 rows were told apart in 17 %.
+
+    Source: B. Welch, "On the comparison of several mean values: an alternative approach", 1951.
     """
     from scipy.special import fdtrc
 
     known = [part for part in parts if part._known]
-    if len(known) < 2:
+    k = len(known)
+    if k < 2:
         return None
-    weights = np.array([1.0 / part._variance_or_unseen for part in known])
     values = np.array([part.estimate for part in known])
-    middle = float(weights @ values / weights.sum())
-    q = float(weights @ (values - middle) ** 2) / (len(known) - 1)
-    df = min(math.fsum(part.df for part in known), 1e6)
-    return float(fdtrc(len(known) - 1, df, q))
+    variances = np.array([part._variance_or_unseen for part in known])
+    df = np.array([max(1.0, min(part.df, part.n_clusters - part.parameters)) for part in known])
+    if all(part.all_or_nothing and part.scale == "share" for part in known):
+        worth = np.array([part.effective_n for part in known])
+        common = known[0]._place(float(worth @ values / worth.sum()))
+        width = known[0].bounds[1] - known[0].bounds[0]
+        if 0.0 < common < 1.0 and width == 1.0:
+            variances = common * (1.0 - common) / worth
+            df = np.array([part.df for part in known])
+    weights = 1.0 / variances
+    shares = weights / weights.sum()
+    q = float(weights @ (values - shares @ values) ** 2) / (k - 1.0)
+    spent = float(np.sum((1.0 - shares) ** 2 / df))
+    q /= 1.0 + 2.0 * (k - 2.0) / (k**2 - 1.0) * spent
+    return float(fdtrc(k - 1.0, (k**2 - 1.0) / (3.0 * max(spent, 1e-6)), q))
