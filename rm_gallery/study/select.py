@@ -292,9 +292,9 @@ class JudgeSelection:
         paired, ends = found.paired, found.ends
         gap, worst, top = map(self._points, (paired.difference, *ends))
         interval = ", ".join(map(self._points, paired.interval or ())) or NO_INTERVAL
-        evidence = f"{gap} [{interval}], {self.n_shared} rows"
+        evidence = f"{gap} [{interval}], {paired.n} rows"
         if ends.low < ends.high:
-            evidence += f" that all judged, {worst} to {top} whatever the missing scores were"
+            evidence += f" that both judged, {worst} to {top} whatever the missing scores were"
         if found.shown == 1:
             how = f" ({self.correction})" if self.correction else ""
             p = f"p = {found.p_adjusted:.2g}{how}"
@@ -628,7 +628,13 @@ def _selected(
     }
     subsets = cluster_numbers([row.subset for row in labelled], len(labelled))
     found = {
-        (a, b): rows.compared(measure, columns[a], columns[b], kept, subsets)
+        (a, b): rows.compared(
+            measure,
+            columns[a],
+            columns[b],
+            ~(np.isnan(columns[a].scores) | np.isnan(columns[b].scores)),
+            subsets,
+        )
         for a, b in combinations(columns, 2)
     }
     person = None

@@ -17,7 +17,14 @@ import pytest
 from scipy.stats import spearmanr, ttest_1samp, ttest_ind
 from sklearn.metrics import accuracy_score, cohen_kappa_score
 
-from rm_gallery import BaseGrader, ConfigError, GraderRank, GradingRunner, Unscored
+from rm_gallery import (
+    BaseGrader,
+    ConfigError,
+    GraderRank,
+    GradingRunner,
+    RewardRegistry,
+    Unscored,
+)
 from rm_gallery.core.graders.base import GraderMode
 from rm_gallery.core.stats.agreement import spearman_filled
 from rm_gallery.core.stats.significance import holm
@@ -516,3 +523,27 @@ def test_one_cluster_shows_nothing_and_says_so() -> None:
     assert (gap.p_adjusted, gap.shown, gap.paired.interval) == (None, None, None)
     assert found.as_good == {"a": {}, "b": {}} and "[no interval from one cluster]" in found.verdict
     assert "Cannot be compared with people: a, b." in found.verdict
+
+
+def test_a_third_judge_with_gaps_changes_nothing_between_the_others() -> None:
+    """The figure was of the rows that all three judged, the p-value of those of the two."""
+    rows = [
+        {"response": str(k), "human": float(k % 2), "old": (k + (k % 3 == 0)) % 2, "new": k % 2}
+        for k in range(120)
+    ]
+    for k, row in enumerate(rows):
+        row["third"] = k % 2 if k < 12 else None
+    found = judge_select(
+        GradingRunner(
+            {
+                f"column:{name}": RewardRegistry.create(f"column:{name}")
+                for name in ("old", "new", "third")
+            },
+            show_progress=False,
+        ),
+        rows,
+        "human",
+        progress=False,
+    )
+    paired = found.differences["column:old", "column:new"].paired
+    assert paired.n == 120 and paired.difference == pytest.approx(1 / 3)
