@@ -464,7 +464,9 @@ class JudgeSelection:
             "extra": {
                 "verdict": self.verdict,
                 "shared": self.shared,
+                "headline": self.leading.name,
                 "agreement": {
+                    "name": self.leading.name,
                     "n": self.leading.n_scored,
                     measure: self.leading.figures.get(measure),
                     f"{measure}_ci95": self.leading.ci95.get(measure),
