@@ -113,14 +113,6 @@ def title_of(figures: Mapping[str, Any], folder: str) -> str:
     return f"{figures.get('reward') or 'run'} on {figures.get('benchmark') or folder}"
 
 
-def whole_name(figures: Mapping[str, Any]) -> str:
-    """What the row of the headline is called below the parts: `all`, or where the parts are judges
-    or graders of the same rows whose figure it is.
-    """
-    name = _dict(figures.get("extra")).get("headline")
-    return f"headline: {name}" if isinstance(name, str) else "all"
-
-
 def lost_of(figures: Mapping[str, Any]) -> list[str]:
     """How many samples have no score and why, one phrase a status."""
     return [f"{k:,} {status}" for status in LOST if (k := count_of(figures, f"n_{status}"))]

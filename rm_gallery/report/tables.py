@@ -248,32 +248,13 @@ def _comparison_lines(comparison: RunComparison) -> list[str]:
     """What a difference says in words, and what was left out."""
     from rm_gallery.study.compare import LEVEL, left_out
 
-    whole, paired = comparison.whole, comparison.whole.paired
-    figure = {"rule": comparison.rule}
+    whole, figure = comparison.whole, {"rule": comparison.rule}
     lines = [
         f"first: {comparison.first}",
         f"second: {comparison.second}",
         f"benchmark: {comparison.benchmark} · rule: {comparison.rule}",
     ]
-    if comparison.finding:
-        lines.append(comparison.finding)
-    elif paired.interval is not None and paired.interval.covers(0.0):
-        more = ""
-        if paired.needed is not None:
-            more = f"; about {paired.needed:,} samples would show one of this size"
-        if paired.detectable is not None:
-            least = change_in_unit(figure, paired.detectable).removeprefix("+")
-            points = "" if comparison.rule in OWN_UNIT else " points"
-            more += f"; these would show one of {least}{points}"
-        lines.append(f"no difference is shown: chance explains it{more}")
-    elif paired.interval is not None:
-        what = HELD_TO_NO_LABELS.get(comparison.rule)
-        neither = "be better" if what is None else f"have the higher {what}"
-        lines.append(
-            f"what is missing may explain the difference, so neither is shown to {neither}"
-        )
-    elif paired.difference is not None:
-        lines.append(f"nothing is known about other prompts: {NO_INTERVAL}")
+    lines += _verdict_lines(comparison)
     if comparison.heterogeneity is not None:
         told = "differs" if comparison.heterogeneity < LEVEL else "is not shown to differ"
         lines.append(f"the difference {told} between subsets, p {_p(comparison.heterogeneity)}")
@@ -307,6 +288,28 @@ def _comparison_lines(comparison: RunComparison) -> list[str]:
         f"left out: {left}" if left else "every sample is in both",
         *comparison.notes,
     ]
+
+
+def _verdict_lines(comparison: RunComparison) -> Iterator[str]:
+    """Which run is shown to be better, or why neither is."""
+    paired, figure = comparison.whole.paired, {"rule": comparison.rule}
+    if comparison.finding:
+        yield comparison.finding
+    elif paired.interval is not None and paired.interval.covers(0.0):
+        more = ""
+        if paired.needed is not None:
+            more = f"; about {paired.needed:,} samples would show one of this size"
+        if paired.detectable is not None:
+            least = change_in_unit(figure, paired.detectable).removeprefix("+")
+            points = "" if comparison.rule in OWN_UNIT else " points"
+            more += f"; these would show one of {least}{points}"
+        yield f"no difference is shown: chance explains it{more}"
+    elif paired.interval is not None:
+        what = HELD_TO_NO_LABELS.get(comparison.rule)
+        neither = "be better" if what is None else f"have the higher {what}"
+        yield f"what is missing may explain the difference, so neither is shown to {neither}"
+    elif paired.difference is not None:
+        yield f"nothing is known about other prompts: {NO_INTERVAL}"
 
 
 def _agreement_line(agreement: Difference) -> str:

@@ -216,7 +216,8 @@ class Pairs:
 
     def agreements(self) -> OldAndNew:
         """How far the second run agrees with people beside how far the first does."""
-        return OldAndNew(*self.agreement, clusters=first_seen(self.cluster))
+        first, second = self.agreement
+        return OldAndNew(first, second, first_seen(self.cluster))
 
     def missing(self, number: int) -> dict[str, int]:
         """What has no score in one run (0 or 1), of those `wanted`, by who caused it."""

@@ -411,7 +411,8 @@ class OpenRun:
     @property
     def by_labels(self) -> bool:
         """Whether credits say how far the reward agrees with labels; else `SampleRow.agrees` does."""
-        rule = self.report.get("rule") or _RULES_OF_TABLES.get(str(self.manifest.get("benchmark")))
+        what = "scores" if "graders" in self.manifest else self.manifest.get("benchmark")
+        rule = self.report.get("rule") or _RULES_OF_TABLES.get(str(what))
         return rule not in HELD_TO_NO_LABELS
 
     def agreement(self, row: SampleRow) -> float | None:

@@ -314,6 +314,14 @@ def _valued(name: str, about: Figures) -> str:
     return f"{_MEASURES[name]} {number(about[name]):.2f}{interval}"
 
 
+def whole_name(extra: Figures) -> str:
+    """What the row of the whole is called below the parts: `all`, or where these are judges or
+    graders of the same rows, that it is the headline and whose.
+    """
+    name = extra.get("headline")
+    return f"headline: {name}" if isinstance(name, str) else "all"
+
+
 def in_unit(figure: Figures, value: Any) -> str:
     """A value of a figure for people: a percentage, or as it is where the rule keeps the reward's
     own unit.
