@@ -348,8 +348,8 @@ def grade(
             tell(graded)
             if keeping is not None:
                 about = {"id": row.sample_id, "key": row.sample_key, "cluster": group}
-                about |= _earned(by_grader[main], results[main], known.get(main))
-                keeping.add({**about, **_row_record(where.number, fields, results, main)})
+                earned = _earned(by_grader[main], results[main], known.get(main))
+                keeping.add({**about, **earned, **_row_record(where.number, fields, results, main)})
     _count_unread(by_grader, reasons, control)
     clusters, in_file = Clusters.of_hashes(asked).codes, isinstance(data, (str, Path))
     parts = {name: column.figure(clusters) for name, column in by_grader.items()}
