@@ -262,7 +262,7 @@ def _compare(first: RunSamples, second: RunSamples, examples: int) -> tuple[RunC
         benchmark=str(
             first.run.report.get("benchmark") or first.run.manifest.get("benchmark") or ""
         ),
-        rule=str(first.run.report.get("rule") or ""),
+        rule=first.run.rule,
         whole=whole,
         by_subset=tuple(parts) if len(parts) > 1 else (),
         only_first=only_first,
@@ -296,7 +296,7 @@ def _check_credits(samples: RunSamples) -> None:
     comparing only the others would be biased.
     """
     report, without = samples.run.report, np.isnan(samples.credit)
-    own_unit = report.get("rule") == "mean_score"
+    own_unit = samples.run.rule == "mean_score"
     if report.get("n_scored") and bool(without.all()) and not own_unit:
         raise ConfigError(
             f"{samples.run.holds}, a figure that no sample has a share of, so that samples cannot be "

@@ -409,11 +409,15 @@ class OpenRun:
         return bool(self.report) and not self.report.get("stopped")
 
     @property
+    def rule(self) -> str:
+        """The rule of its figures; empty where nothing says, as of a benchmark that is unfinished."""
+        what = "scores" if "graders" in self.manifest else self.manifest.get("benchmark")
+        return str(self.report.get("rule") or _RULES_OF_TABLES.get(str(what), ""))
+
+    @property
     def by_labels(self) -> bool:
         """Whether credits say how far the reward agrees with labels; else `SampleRow.agrees` does."""
-        what = "scores" if "graders" in self.manifest else self.manifest.get("benchmark")
-        rule = self.report.get("rule") or _RULES_OF_TABLES.get(str(what))
-        return rule not in HELD_TO_NO_LABELS
+        return self.rule not in HELD_TO_NO_LABELS
 
     def agreement(self, row: SampleRow) -> float | None:
         """How far the reward agrees with the labels of a row, 0..1; None where it has none."""

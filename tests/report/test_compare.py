@@ -525,8 +525,12 @@ def test_what_a_table_scores_is_no_agreement_with_people(
     extra = open_run(other).report["extra"]
     about = extra["validation"]["strict"] if how == "grade" else extra["agreement"]
     assert about.get("accuracy", about.get("agreement")) == pytest.approx(second)
-    drifted = json.loads(command("drift", first, other, "--json").out)["agreement"]
-    assert (drifted["old"], drifted["new"], drifted["n"]) == (1.0, pytest.approx(second), 60)
+    for unfinished in (False, True):
+        if unfinished:
+            (Path(first) / "report.json").unlink()
+        drifted = json.loads(command("drift", first, other, "--json").out)["agreement"]
+        assert (drifted["old"], drifted["new"], drifted["n"]) == (1.0, pytest.approx(second), 60)
+        assert "is better" not in command("compare", first, other).out
 
 
 def test_without_labels_nothing_is_said_of_agreement_with_them(tmp_path: Path) -> None:
