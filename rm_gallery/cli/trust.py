@@ -303,6 +303,7 @@ def rejudge(
     reward: opt.Reward[str],
     data: opt.Data[list[str]],
     *,
+    reference: str | None = None,
     run: opt.Running,
     limit: opt.Limit = None,
     max_failures: opt.MaxFailures = 0,
@@ -311,13 +312,20 @@ def rejudge(
 
     Args:
         data: Logs of verifiers, NeMo-Gym, ATIF or Inspect, or dumps of messages.
+        reference: Column of the right answer, where it has another name than the layout's.
     """
     from rm_gallery.report.tables import print_rejudged
     from rm_gallery.study.rejudge import rejudge as judged_again
 
     options = run.options()
     with run.resumable():
-        report = judged_again(reward, opt.one_or_all(data), options=options, **run.task(limit))
+        report = judged_again(
+            reward,
+            opt.one_or_all(data),
+            reference=reference,
+            options=options,
+            **run.task(limit),
+        )
     opt.print_result(report, run.json, print_rejudged)
     opt.say_lost(report.reasons, report.stopped, "rollouts")
     failed = sum(one.status == "failed" for one in report.rollouts)

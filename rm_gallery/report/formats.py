@@ -14,6 +14,7 @@ from rm_gallery.gallery.benchmarks.lead import (
     corrected_figure,
     count_of,
     in_unit,
+    whole_name,
     worth,
 )
 from rm_gallery.report.gate import QualityGate
@@ -101,7 +102,8 @@ def _markdown(run: OpenRun, summary: Summary, title: str | None = None) -> str:
         f"| subset{alone} | score | 95 % interval | n | no score |",
         "|---|---:|---:|---:|---:|",
     ]
-    for name, part in [*(figures.get("by_subset") or {}).items(), ("all", figures)]:
+    whole = whole_name(figures.get("extra") or {})
+    for name, part in [*(figures.get("by_subset") or {}).items(), (whole, figures)]:
         lines.append(f"| {' | '.join((_md(name), *figure_cells(part)))} |")
     lines.append("")
     lines += [f"- {plot.title}: {_md(plot.says)}" for plot in all_plots(summary) if plot]

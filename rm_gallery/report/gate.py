@@ -17,6 +17,7 @@ from rm_gallery.core.utils.shown import percent, show, told_apart
 from rm_gallery.gallery.benchmarks.lead import (
     OWN_UNIT,
     by_cause,
+    change_in_unit,
     corrected_figure,
     count_of,
     ends_of,
@@ -262,23 +263,24 @@ def held_against(run: OpenRun, reference: OpenRun) -> tuple[bool, str]:
     difference, interval, n = whole.paired.difference or 0.0, whole.paired.interval, whole.paired.n
     if interval is None:
         raise ConfigError(f"{run.folder.name} and {name} have no sample scored in both.")
-    points = f"{100 * difference:+.1f}"
-    low, high = (100 * end for end in whole.at_worst or interval)
+    scale, start, unit = (1, 4, "") if run.report.get("rule") in OWN_UNIT else (100, 1, " points")
+    points = change_in_unit(run.report, difference)
+    low, high = (scale * end for end in whole.at_worst or interval)
     if high < 0.0:
         worst = difference if whole.bounds is None else whole.bounds.low
-        least, _ = told_apart(-high, 0.0, lambda points, digits: f"{points:.{digits}f}", 1)
+        least, _ = told_apart(-high, 0.0, lambda points, digits: f"{points:.{digits}f}", start)
         digits = len(least.partition(".")[2])
         seen = f"; it is {points} where both have a score, {missing}" if missing else ""
         return True, (
-            f"worse than {name} by {-100 * worst:.{digits}f} "
-            f"points{' at worst' if missing else ''} (95 % interval {least} to {-low:.{digits}f}, "
+            f"worse than {name} by {-scale * worst:.{digits}f}"
+            f"{unit}{' at worst' if missing else ''} (95 % interval {least} to {-low:.{digits}f}, "
             f"n={n}{seen})"
         )
-    ends = " to ".join(f"{100 * end:+.1f}" for end in interval)
+    ends = " to ".join(change_in_unit(run.report, end) for end in interval)
     alone = comparison.n_first_only
     other = f", {alone} samples of {name} not compared" if alone else ""
     return False, (
-        f"not shown to be worse than {name}: {points} points (95 % interval {ends}, "
+        f"not shown to be worse than {name}: {points}{unit} (95 % interval {ends}, "
         f"n={n}{other}{f', {missing}' if missing else ''})"
     )
 

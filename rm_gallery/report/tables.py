@@ -18,12 +18,17 @@ from rm_gallery.core.utils.file import to_line, written_whole
 from rm_gallery.core.utils.identity import is_unicode
 from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import Report, hundredths, interval
-from rm_gallery.gallery.benchmarks.lead import corrected_figure
+from rm_gallery.gallery.benchmarks.lead import (
+    HELD_TO_NO_LABELS,
+    OWN_UNIT,
+    change_in_unit,
+    corrected_figure,
+)
 from rm_gallery.report.cells import harmless, sheet_text, workbooks
 from rm_gallery.report.run_figures import answers_of
 from rm_gallery.study.runs import OpenRun, SampleRow, open_run, run_folder, sound
 from rm_gallery.study.summary import tokens_of
-from rm_gallery.study.table import range_text
+from rm_gallery.study.table import number_text, range_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +36,7 @@ if TYPE_CHECKING:
     from rm_gallery.report.annotate import Annotation
     from rm_gallery.study.canaries import CanaryCheck
     from rm_gallery.study.check import RewardCheck
-    from rm_gallery.study.compare import RunComparison
+    from rm_gallery.study.compare import Difference, RunComparison
     from rm_gallery.study.fuzz import Fuzzed
     from rm_gallery.study.pairwise_comparisons import Finding
     from rm_gallery.study.rejudge import RejudgeReport
@@ -133,13 +138,15 @@ def print_rejudged(report: RejudgeReport) -> None:
 
 def print_difference(comparison: RunComparison) -> None:
     """Print what differs between two runs, by subset, and the samples they disagree on."""
+    figure = {"rule": comparison.rule}
+    value = hundredths if comparison.rule not in OWN_UNIT else number_text
     rows = [
         [
             part.name,
-            hundredths(part.first),
-            hundredths(part.second),
-            _points(part.paired.difference),
-            _interval_points(part.paired.interval),
+            value(part.first),
+            value(part.second),
+            _change(figure, part.paired.difference),
+            _change_interval(figure, part.paired.interval),
             _p(part.paired.p_value),
             _p(part.p_adjusted),
             str(part.paired.n),
@@ -147,7 +154,8 @@ def print_difference(comparison: RunComparison) -> None:
         for part in [*comparison.by_subset, comparison.whole]
     ]
     columns = ["first", "second", "difference", INTERVAL, "p", "p adj.", "n"]
-    examples = map(_example, comparison.examples)
+    word = "higher" if comparison.rule in HELD_TO_NO_LABELS else "better"
+    examples = (_example(one, word) for one in comparison.examples)
     _print(["subset"], columns, rows, [*_comparison_lines(comparison), *examples])
 
 
@@ -224,12 +232,12 @@ def _span(values: Sequence[float | None]) -> str:
     return f"{low:.3g}" if low == high else f"{low:.3g} – {high:.3g}"
 
 
-def _points(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:+.1f}"
+def _change(figure: Mapping[str, Any], value: float | None) -> str:
+    return "-" if value is None else change_in_unit(figure, value)
 
 
-def _interval_points(bounds: tuple[float, float] | None) -> str:
-    return "-" if bounds is None else f"{100 * bounds[0]:+.1f} – {100 * bounds[1]:+.1f}"
+def _change_interval(figure: Mapping[str, Any], bounds: tuple[float, float] | None) -> str:
+    return "-" if bounds is None else " – ".join(change_in_unit(figure, end) for end in bounds)
 
 
 def _p(value: float | None) -> str:
@@ -240,25 +248,13 @@ def _comparison_lines(comparison: RunComparison) -> list[str]:
     """What a difference says in words, and what was left out."""
     from rm_gallery.study.compare import LEVEL, left_out
 
-    whole, paired = comparison.whole, comparison.whole.paired
+    whole, figure = comparison.whole, {"rule": comparison.rule}
     lines = [
         f"first: {comparison.first}",
         f"second: {comparison.second}",
         f"benchmark: {comparison.benchmark} · rule: {comparison.rule}",
     ]
-    if whole.better:
-        lines.append(f"the {whole.better} is better")
-    elif paired.interval is not None and paired.interval.covers(0.0):
-        more = ""
-        if paired.needed is not None:
-            more = f"; about {paired.needed:,} samples would show one of this size"
-        if paired.detectable is not None:
-            more += f"; these would show one of {100 * paired.detectable:.1f} points"
-        lines.append(f"no difference is shown: chance explains it{more}")
-    elif paired.interval is not None:
-        lines.append("what is missing may explain the difference, so neither is shown to be better")
-    elif paired.difference is not None:
-        lines.append(f"nothing is known about other prompts: {NO_INTERVAL}")
+    lines += _verdict_lines(comparison)
     if comparison.heterogeneity is not None:
         told = "differs" if comparison.heterogeneity < LEVEL else "is not shown to differ"
         lines.append(f"the difference {told} between subsets, p {_p(comparison.heterogeneity)}")
@@ -273,9 +269,12 @@ def _comparison_lines(comparison: RunComparison) -> list[str]:
             f"right in the first only: {comparison.only_first}, in the second only: "
             f"{comparison.only_second}; McNemar's mid-p {_p(comparison.mcnemar_p)}"
         )
+    if comparison.agreement is not None:
+        lines.append(_agreement_line(comparison.agreement))
     if whole.bounds is not None and (missing := left_out(comparison)):
         lines.append(
-            f"{missing}; whatever they were, the difference is {_interval_points(whole.bounds)}"
+            f"{missing}; whatever they were, the difference is "
+            f"{_change_interval(figure, whole.bounds)}"
         )
         lines += comparison.suspicion.get("said", ())
     left_by = {
@@ -291,12 +290,48 @@ def _comparison_lines(comparison: RunComparison) -> list[str]:
     ]
 
 
-def _example(one: Mapping[str, Any]) -> str:
+def _verdict_lines(comparison: RunComparison) -> Iterator[str]:
+    """Which run is shown to be better, or why neither is."""
+    paired, figure = comparison.whole.paired, {"rule": comparison.rule}
+    if comparison.finding:
+        yield comparison.finding
+    elif paired.interval is not None and paired.interval.covers(0.0):
+        more = ""
+        if paired.needed is not None:
+            more = f"; about {paired.needed:,} samples would show one of this size"
+        if paired.detectable is not None:
+            least = change_in_unit(figure, paired.detectable).removeprefix("+")
+            points = "" if comparison.rule in OWN_UNIT else " points"
+            more += f"; these would show one of {least}{points}"
+        yield f"no difference is shown: chance explains it{more}"
+    elif paired.interval is not None:
+        what = HELD_TO_NO_LABELS.get(comparison.rule)
+        neither = "be better" if what is None else f"have the higher {what}"
+        yield f"what is missing may explain the difference, so neither is shown to {neither}"
+    elif paired.difference is not None:
+        yield f"nothing is known about other prompts: {NO_INTERVAL}"
+
+
+def _agreement_line(agreement: Difference) -> str:
+    """Which of two runs people agree with more, on the rows they labelled."""
+    paired, figure = agreement.paired, {"rule": "label_agreement"}
+    sure = f"{INTERVAL} {_change_interval(figure, paired.interval)}"
+    sure = NO_INTERVAL if paired.interval is None else f"{sure}, p {_p(paired.p_value)}"
+    if agreement.correction is not None:
+        sure += f", p adj. {_p(agreement.p_adjusted)} by {agreement.correction}"
+    who = f"the {agreement.better} agrees" if agreement.better else "neither is shown to agree"
+    return (
+        f"{who} more with people: {hundredths(agreement.first)} and {hundredths(agreement.second)} % "
+        f"alike, difference {_change(figure, paired.difference)} ({sure}, n = {paired.n:,})"
+    )
+
+
+def _example(one: Mapping[str, Any], word: str) -> str:
     first, second = (
         f"{name}: {one[name]['credit']:g} {one[name]['scores']}" for name in ("first", "second")
     )
     prompt = one["prompt"][:LONGEST_CELL]
-    return f"{one['better']} better on {one['id']}: {first} · {second} · {prompt}"
+    return f"{one['better']} {word} on {one['id']}: {first} · {second} · {prompt}"
 
 
 def _cell_text(cell: str) -> str:

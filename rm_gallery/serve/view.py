@@ -19,6 +19,7 @@ from rm_gallery._version import __version__
 from rm_gallery.core.model.transport import Json
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import sample_of
+from rm_gallery.core.stats import np
 from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra, RMGalleryError
 from rm_gallery.core.utils.file import open_below
 from rm_gallery.report.formats import render
@@ -245,7 +246,8 @@ class Viewer:
         one, other = about_row(run, row), None
         if second_name := asked.get("b"):
             second, theirs = self.runs.open(second_name)
-            their_row = theirs.row(theirs.keys.get(row.key, -1))
+            places = np.flatnonzero(theirs.same == row.same_as)
+            their_row = theirs.row(int(places[0]) if len(places) else -1)
             if their_row is None:
                 raise DataError("The other run has no such row.")
             other = about_row(second, their_row)

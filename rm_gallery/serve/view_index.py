@@ -18,7 +18,7 @@ from rm_gallery.core.model.transport import Json
 from rm_gallery.core.stats import Bools, Floats, Integers, np
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import from_line, opened_file
-from rm_gallery.study.runs import SAMPLES, SampleRow
+from rm_gallery.study.runs import SAMPLES, SampleRow, hash_of_sample
 
 SEARCHED = 10_000
 """Characters of one text that a search looks through."""
@@ -59,7 +59,7 @@ class RowFilter:
 
 NAMED = ("status", "cause", "subset")
 _NUMBERS = ("score", "second", "credit")
-_COLUMNS = ("start", "length", *_NUMBERS, "cluster", "answers", *NAMED)
+_COLUMNS = ("start", "length", *_NUMBERS, "cluster", "same", "answers", *NAMED)
 
 
 class RunIndex:
@@ -119,6 +119,11 @@ class RunIndex:
         """Equal where rows belong together."""
         return np.array(self._columns["cluster"])
 
+    @property
+    def same(self) -> Integers:
+        """What each row is the same by in another run, see `hash_of_sample`."""
+        return np.array(self._columns["same"])
+
     def named(self, what: str, name: str) -> Bools:
         """Which rows have this status, cause or subset."""
         return np.asarray(np.array(self._columns[what]) == self.names[what].get(name, -1))
@@ -169,6 +174,8 @@ class RunIndex:
             numbers = [math.nan if n is None else float(n) for n in (first, second, get("credit"))]
             cause = "" if status == "scored" else SampleRow.from_record(record).cause or ""
             cluster = hash(get("cluster") or key)
+            said = get("answers", ())
+            same = hash_of_sample(id, get("subset", ""), get("prompt", ""), said)
             answers = 0 if key.startswith(BLANK) else len(get("answers", ()))
         except (TypeError, ValueError, AttributeError):
             return  # as `OpenRun.samples` leaves out what no run writes
@@ -181,7 +188,7 @@ class RunIndex:
             known.setdefault(name, len(known))
             for known, name in zip(self.names.values(), names, strict=True)
         ]
-        values = (self._read, len(line), *numbers, cluster, answers, *codes)
+        values = (self._read, len(line), *numbers, cluster, same, answers, *codes)
         for column, value in zip(self._columns.values(), values, strict=True):
             column.append(value)
         self.keys[key] = len(self.ids)

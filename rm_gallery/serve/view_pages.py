@@ -240,8 +240,7 @@ def about_two(first: tuple[OpenRun, RunIndex], second: tuple[OpenRun, RunIndex],
     differs most.
     """
     (one, own), (two, other) = first, second
-    shared = [key for key in other.keys if key in own.keys]
-    here, there = (np.array([index.keys[key] for key in shared], int) for index in (own, other))
+    _, here, there = np.intersect1d(own.same, other.same, return_indices=True)
     gap = other.credits[there] - own.credits[here]
     gap = np.where(np.isnan(gap), other.scores[there] - own.scores[here], gap)
     order = np.argsort(-np.abs(gap), kind="stable")
@@ -251,16 +250,16 @@ def about_two(first: tuple[OpenRun, RunIndex], second: tuple[OpenRun, RunIndex],
         a, b = own.row(int(here[k])), other.row(int(there[k]))
         if a is not None and b is not None:
             rows.append((int(here[k]), a, b, float(gap[k])))
-    difference, problem = None, ""
+    comparison, problem = None, ""
     try:
-        difference = compare(one, two, examples=0)[0].whole
+        comparison = compare(one, two, examples=0)[0]
     except (ConfigError, DataError) as error:
         problem = str(error)
     return {
-        "difference": difference,
+        "comparison": comparison,
         "problem": problem,
         "rows": rows,
-        "n": len(shared),
+        "n": len(here),
         "page": page,
         "pages": pages,
     }

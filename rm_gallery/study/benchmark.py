@@ -116,7 +116,8 @@ def evaluate(
             for one, was_asked in judged_samples:
                 credit = counting.add(one, was_asked)
                 if keeping is not None:
-                    keeping.add(sample_record(task.reward, one, credit))
+                    agrees = task.benchmark.agrees(one)
+                    keeping.add(sample_record(task.reward, one, credit, agrees))
                 if on_judged is not None:
                     on_judged(one, credit)
         # it hit between two results: calls in flight are finished as at any other moment

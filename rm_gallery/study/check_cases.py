@@ -177,10 +177,10 @@ def read_cases(given: Any, reference: str | None = None) -> list[Case]:
 
     Raises:
         DataError: a row does not fit; it is named.
-        ConfigError: there is no row.
+        ConfigError: there is no row, or no row holds a task or an answer.
     """
     where = str(given) if isinstance(given, str | Path) else "cases"
-    rows: Iterable[Any] = rows_in(Path(given)) if isinstance(given, str | Path) else given
+    rows = list[Any](rows_in(Path(given)) if isinstance(given, str | Path) else given)
     cases = [
         _case(row, f"{where}, row {number}", number, reference)
         for number, row in enumerate(rows, 1)
@@ -190,7 +190,19 @@ def read_cases(given: Any, reference: str | None = None) -> list[Case]:
             f"{where}: no case found; give a row per task, with prompt, gold and the data set's "
             f"columns."
         )
+    found = list(dict.fromkeys(str(name) for row in rows for name in row))
+    if not any(map(_tells, rows, cases)):
+        raise ConfigError(
+            f"{where}: there is neither a column 'prompt' (or 'messages') nor 'gold' or "
+            f"'completions', nor a reference ('ground_truth', 'reference', or --reference); the "
+            f"columns are: {', '.join(found) or 'none'}."
+        )
     return cases
+
+
+def _tells(row: Mapping[str, Any], case: Case) -> bool:
+    """Whether a row holds something of a task or of an answer."""
+    return bool(case.sample.input or case.gold or case.written or case.sample.reference())
 
 
 def _case(row: Any, where: str, number: int, reference: str | None) -> Case:

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from rm_gallery.core.stats import np
-from rm_gallery.core.stats.changes import SAME
+from rm_gallery.core.stats.changes import SAME, OldAndNew
 from rm_gallery.core.stats.columns import crossed, first_seen
 from rm_gallery.core.stats.intervals import Interval, shown_side
 from rm_gallery.core.stats.significance import PairedDifference, described, holm, sign_test
@@ -29,7 +29,7 @@ from rm_gallery.gallery.benchmarks.figures import (
     Record,
     plain,
 )
-from rm_gallery.gallery.benchmarks.lead import by_cause
+from rm_gallery.gallery.benchmarks.lead import HELD_TO_NO_LABELS, by_cause
 from rm_gallery.gallery.benchmarks.rewardbench2 import TIES_RULE, ties_difference
 from rm_gallery.study.paired_runs import ABSENT, Codes, Pairs, RunSamples, suspicion_of
 from rm_gallery.study.runs import OpenRun, open_run
@@ -103,10 +103,13 @@ class RunComparison(Record):
         heterogeneity: p-value of "the difference is the same in all subsets", whatever is missing
             would have got; None where there are no two, or where they share clusters.
         only_first: right in the first run and wrong in the second, and
-        only_second: the other way round; None where credits are not all 0 or 1. `mcnemar_p` is
-            McNemar's mid-p-value of these, which takes samples as independent.
+        only_second: the other way round; None where credits are not all 0 or 1, or are no rights, as
+            a score or a win is none. `mcnemar_p` is McNemar's mid-p-value of these, which takes
+            samples as independent.
         n_both: samples scored in both runs; `n_first_only` and `n_second_only` are those of one
             run; `n_unscored` are in both and lack a credit in one or both.
+        agreement: of rows that both runs have a verdict of and people have labelled, in how many it
+            is theirs; None where credits say so, and without labels of one run.
         missing: of each run, how many of the samples of both have no score, by who caused it; where
             it is not finished, those that it did not get to are among them.
         suspicion: traits that go with missing scores, among the samples that both have.
@@ -132,6 +135,17 @@ class RunComparison(Record):
     examples: tuple[dict[str, Any], ...] = ()
     notes: tuple[str, ...] = field(default=())
     heterogeneity: float | None = None
+    agreement: Difference | None = None
+
+    @property
+    def finding(self) -> str:
+        """Which run is shown to be better, or to have the higher figure where none is better by
+        that; empty where neither is shown to.
+        """
+        side, figure = self.whole.better, HELD_TO_NO_LABELS.get(self.rule)
+        if side is None:
+            return ""
+        return f"the {side} {'is better' if figure is None else f'has the higher {figure}'}"
 
 
 def compare(*runs: str | Path | OpenRun, examples: int = EXAMPLES) -> list[RunComparison]:
@@ -199,6 +213,7 @@ def _compare(first: RunSamples, second: RunSamples, examples: int) -> tuple[RunC
     only = [int((side == ABSENT).sum()) for side in every.place[::-1]]
     _check_answers(runs, only)
     pairs, wanted = every.shared, every.wanted
+    agreements = pairs.agreements()
     del every  # of a million samples tens of megabytes
     if not len(pairs):
         names = " and ".join(run.folder.name for run in runs)
@@ -224,7 +239,8 @@ def _compare(first: RunSamples, second: RunSamples, examples: int) -> tuple[RunC
         and (other := high.get(name, _NONE).gap)
     ]
     alone = not crossed(first_seen(scored.cluster), scored.subset)
-    only_first, only_second, mcnemar_p = _mcnemar(scored)
+    rights = _mcnemar(scored) if first.run.by_labels else (None, None, None)
+    only_first, only_second, mcnemar_p = rights
     notes += [
         *subset_notes,
         *(
@@ -246,7 +262,7 @@ def _compare(first: RunSamples, second: RunSamples, examples: int) -> tuple[RunC
         benchmark=str(
             first.run.report.get("benchmark") or first.run.manifest.get("benchmark") or ""
         ),
-        rule=str(first.run.report.get("rule") or ""),
+        rule=first.run.rule,
         whole=whole,
         by_subset=tuple(parts) if len(parts) > 1 else (),
         only_first=only_first,
@@ -261,8 +277,18 @@ def _compare(first: RunSamples, second: RunSamples, examples: int) -> tuple[RunC
         examples=tuple(_examples(scored, examples)),
         notes=tuple(notes),
         heterogeneity=heterogeneity_between(limits) if alone else None,
+        agreement=_agreement(agreements),
     )
     return comparison, hash(scored.place[0].tobytes())
+
+
+def _agreement(rows: OldAndNew) -> Difference | None:
+    """Which run agrees more with people; None without rows that both agree or disagree on."""
+    gap = rows.difference
+    if gap is None:
+        return None
+    paired = described(gap)._replace(n=int(rows.both.sum()))
+    return Difference("agreement with people", *rows.means, paired, figure=gap)
 
 
 def _check_credits(samples: RunSamples) -> None:
@@ -270,7 +296,7 @@ def _check_credits(samples: RunSamples) -> None:
     comparing only the others would be biased.
     """
     report, without = samples.run.report, np.isnan(samples.credit)
-    own_unit = report.get("rule") == "mean_score"
+    own_unit = samples.run.rule == "mean_score"
     if report.get("n_scored") and bool(without.all()) and not own_unit:
         raise ConfigError(
             f"{samples.run.holds}, a figure that no sample has a share of, so that samples cannot be "
@@ -293,9 +319,16 @@ def _check_answers(runs: tuple[OpenRun, OpenRun], only: Sequence[int]) -> None:
     if tables[0] == tables[1] or None in (tables[0][0], tables[1][0]):
         return
     if all(only):
+        first, second = (columns if isinstance(columns, dict) else {} for _, columns in tables)
+        other = [
+            f"{name} {first.get(name)!r} and {second.get(name)!r}"
+            for name in dict.fromkeys([*first, *second])
+            if first.get(name) != second.get(name)
+        ]
+        named = f" (columns: {'; '.join(other)})" if other else ""
         raise ConfigError(
             f"{runs[0].folder.name} and {runs[1].folder.name} scored other texts, or read another "
-            f"part of a table: {only[0]:,} and {only[1]:,} rows are in one of them "
+            f"part of a table{named}: {only[0]:,} and {only[1]:,} rows are in one of them "
             "only. To compare two sets of answers put them into two columns of one table and use "
             "rm-gallery winrate --a … --b …, or score both in one run (--answer a --answer b)."
         )
@@ -465,12 +498,16 @@ def _adjusted(found: Sequence[tuple[RunComparison, int]]) -> list[RunComparison]
             for part in parts
         ]
 
-    wholes = corrected([one.whole for one in comparisons], len({rows for _, rows in found}) == 1)
+    alike = len({rows for _, rows in found}) == 1
+    wholes = corrected([one.whole for one in comparisons], alike)
+    with_people = [one.agreement for one in comparisons if one.agreement]
+    agreements = iter(corrected(with_people, alike and len(with_people) == len(comparisons)))
     subsets = iter(corrected([part for one in comparisons for part in one.by_subset], False))
     return [
         replace(
             one,
             whole=replace(whole, figure=None),
+            agreement=replace(next(agreements), figure=None) if one.agreement else None,
             by_subset=tuple(next(subsets) for _ in one.by_subset),
         )
         for one, whole in zip(comparisons, wholes, strict=True)

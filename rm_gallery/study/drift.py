@@ -39,7 +39,7 @@ class Anchor(NamedTuple):
     label: float | None = None
     """What people say."""
     credit: float | None = None
-    """What the judge earned under the rule of its run."""
+    """How far the judge agreed with the labels of its run, 0..1."""
     cluster: str | None = None
     """What it belongs to."""
 
@@ -229,7 +229,8 @@ _SENTENCES = (
 
 def _of_run(folder: Path) -> Anchors:
     anchors, times = dict[str, Anchor](), Counter[str]()
-    for row in open_run(folder).samples():
+    run = open_run(folder)
+    for row in run.samples():
         times[row.id] += 1
         name = row.id if times[row.id] == 1 else f"{row.id} ({times[row.id]})"
         scores: dict[str, float | None] = {
@@ -242,7 +243,7 @@ def _of_run(folder: Path) -> Anchors:
             scores[f"{name}/{shown_pair.first}-{shown_pair.second}"] = value
         texts = {"conversation": row.prompt, "answers": "\0".join(row.answers)}
         for place, (key, score) in enumerate(scores.items()):
-            earned = row.credit if place == 0 else None
+            earned = run.agreement(row) if place == 0 else None
             anchors[key] = Anchor(score, texts, None, earned, row.cluster or row.id)
     if not anchors:
         raise ConfigError(f"{folder}: no sample of this run has a score or a verdict")

@@ -182,6 +182,20 @@ class _Column:
         return np.array(self.raw_scores)
 
     @property
+    def verdicts(self) -> bool:
+        """Whether all labels are verdicts, 0 or 1."""
+        return {label for label in self.labels if label is not None} <= {0.0, 1.0}
+
+    @property
+    def threshold(self) -> float | None:
+        """From where on a score is the verdict 1: the grader's threshold, else the middle of its
+        range; None where neither is known.
+        """
+        if self.known is None or self.known.threshold is not None:
+            return self.known and float(self.known.threshold)
+        return middle_of(*self.known.range)
+
+    @property
     def constant(self) -> str:
         """What every score was, in a sentence, where all are the same; else empty."""
         seen = Constancy()
@@ -334,7 +348,8 @@ def grade(
             tell(graded)
             if keeping is not None:
                 about = {"id": row.sample_id, "key": row.sample_key, "cluster": group}
-                keeping.add({**about, **_row_record(where.number, fields, results, main)})
+                earned = _earned(by_grader[main], results[main], known.get(main))
+                keeping.add({**about, **earned, **_row_record(where.number, fields, results, main)})
     _count_unread(by_grader, reasons, control)
     clusters, in_file = Clusters.of_hashes(asked).codes, isinstance(data, (str, Path))
     parts = {name: column.figure(clusters) for name, column in by_grader.items()}
@@ -346,7 +361,7 @@ def grade(
     report = GradeReport(
         **{
             **vars(parts[main]),
-            "extra": _extra(by_grader, wanted, clusters, main),
+            "extra": {"headline": main, **_extra(by_grader, wanted, clusters, main)},
         },
         by_subset=parts,
         benchmark=Path(data).stem if in_file else "rows",
@@ -362,7 +377,8 @@ def grade(
         suspicion=missingness.report(),
         constant=" ".join(f"{name}: {sentence}" for name, sentence in same.items() if sentence),
     )
-    kept = (report.to_dict(), None) if conclude is None else conclude(report)
+    change = None if by_grader[main].verdicts else _without_agreement
+    kept = (report.to_dict(), change) if conclude is None else conclude(report)
     if keeping is not None:
         keeping.finish(*kept)
     return report
@@ -510,13 +526,11 @@ def _validated(column: _Column, clusters: Integers) -> dict[str, Any]:
     Labels on another scale than the grader's say nothing of a verdict or a distance, only of the
     order.
     """
-    low, high = column.bounds
-    known_labels = {label for label in column.labels if label is not None}
-    verdicts = known_labels <= {0.0, 1.0}
-    on_scale = all(low <= label <= high for label in known_labels)
-    threshold = column.known.threshold if column.known and (verdicts or on_scale) else None
-    if threshold is None and verdicts and column.known:
-        threshold = middle_of(*column.known.range)
+    (low, high), verdicts = column.bounds, column.verdicts
+    on_scale = all(low <= label <= high for label in column.labels if label is not None)
+    threshold = column.known.threshold if column.known and on_scale else None
+    if verdicts:
+        threshold = column.threshold
     return validate(
         column.scores.tolist(),
         column.labels,
@@ -542,6 +556,24 @@ def row_figure(results: Results, main: str) -> dict[str, Any]:
         if not r.ok
     ]
     return {"status": status_of(first), "scores": scores, "issues": issues}
+
+
+def _earned(column: _Column, result: Any, label: float | None) -> dict[str, float]:
+    """What samples.jsonl keeps of a row beside its score: its share of the mean where scores are
+    shares, and whether its verdict is that of people.
+    """
+    if result.kind != "score":
+        return {}
+    earned = {"credit": result.score} if 0.0 <= result.score <= 1.0 else {}
+    if label is not None and column.threshold is not None:
+        passed = column.turn * result.score >= column.turn * column.threshold
+        earned["agrees"] = float(passed == (label > 0.5))
+    return earned
+
+
+def _without_agreement(record: dict[str, Any]) -> dict[str, Any]:
+    """A row whose label turned out to be no verdict."""
+    return {name: value for name, value in record.items() if name != "agrees"}
 
 
 def _row_record(

@@ -39,7 +39,8 @@ class RunSamples:
     Attributes:
         keys: a hash of what makes a sample the same in another run; each once.
         place: the number of its (first) row in the file.
-        credit: NaN where there is none.
+        credit: NaN where there is none, and
+        agreement: with the labels of people, NaN where a row has none.
         lost: cause of a missing score, as a number of `causes`; -1 where none is missing.
         scored: whether its status is scored.
         subset: number of the subset, by `subsets`.
@@ -50,12 +51,14 @@ class RunSamples:
     def __init__(self, run: OpenRun, subsets: Codes, causes: Codes) -> None:
         self.run, self.subsets, self.causes = run, subsets, causes
         self._read: dict[int, SampleRow] = {}
-        columns: list[array[Any]] = [array(kind) for kind in "qidbbiq"]
-        keys, _, credit, lost, scored, *_ = columns
+        columns: list[array[Any]] = [array(kind) for kind in "qiddbbiq"]
+        keys, _, credit, _, lost, scored, *_ = columns
         parts: dict[int, int] = {}
         for number, row in enumerate(run.samples()):
             name = str((row.metadata or {}).get("whole_key") or "")
-            key, earned = hash(name or row.key), math.nan if row.credit is None else row.credit
+            key = hash(name) if name else row.same_as
+            earned = math.nan if row.credit is None else row.credit
+            agrees = math.nan if row.agrees is None else row.agrees
             missed = _NOBODY if row.credit is not None or row.cause is None else causes[row.cause]
             if name and (at := parts.setdefault(key, len(keys))) < len(keys):
                 # judged in parts, it earns its credit with the part that comes last
@@ -65,11 +68,21 @@ class RunSamples:
                 scored[at] &= row.status == "scored"
                 continue
             cell = hash(row.cluster) | 1 if row.cluster else hash(row.id) & ~1
-            told = key, number, earned, missed, row.status == "scored", subsets[row.subset], cell
+            told = (
+                key,
+                number,
+                earned,
+                agrees,
+                missed,
+                row.status == "scored",
+                subsets[row.subset],
+                cell,
+            )
             for column, value in zip(columns, told, strict=True):
                 column.append(value)
         names, *rest = map(np.asarray, columns)
-        self.place, self.credit, self.lost, self.scored, self.subset, self.cluster = rest
+        self.place, self.credit, self.agreement, self.lost, self.scored, self.subset = rest[:6]
+        self.cluster = rest[6]
         self.keys = _told_apart(names)
 
     def rows(self, places: Collection[int]) -> dict[int, SampleRow]:
@@ -101,7 +114,7 @@ def _told_apart(keys: Integers) -> Integers:
 
 _ODD = 0x5851F42D4C957F2D
 """Spreads small numbers over 64 bits."""
-_COLUMNS = ("place", "credit", "lost", "scored", "subset", "cluster")
+_COLUMNS = ("place", "credit", "agreement", "lost", "scored", "subset", "cluster")
 
 
 @dataclass(frozen=True)
@@ -111,7 +124,7 @@ class Pairs:
 
     Attributes:
         place: numbers of the rows in the files; -1 where a run has no such sample.
-        credit: NaN where there is none.
+        credit: NaN where there is none, and `agreement` as in `RunSamples`.
         lost: who caused that there is no score, as in `RunSamples`; a run that is not finished never
             began what only the other has.
         scored: as in `RunSamples`, and `subset` and `cluster`.
@@ -121,6 +134,7 @@ class Pairs:
     runs: tuple[RunSamples, RunSamples]
     place: Integers
     credit: Floats
+    agreement: Floats
     lost: Array
     scored: Array
     subset: Integers
@@ -152,8 +166,9 @@ class Pairs:
             for first, second in (column(name, 0, 0) for name in ("subset", "cluster"))
         )
         lost = column("lost", *(_NOBODY if run.run.finished else never for run in runs))
-        credit, scored = column("credit", math.nan, math.nan), column("scored", 0, 0)
-        return cls(runs, places, credit, lost, scored, subset, cluster)
+        credit, agreement = (column(name, math.nan, math.nan) for name in ("credit", "agreement"))
+        scored = column("scored", 0, 0)
+        return cls(runs, places, credit, agreement, lost, scored, subset, cluster)
 
     def __len__(self) -> int:
         return len(self.subset)
@@ -198,6 +213,11 @@ class Pairs:
         clusters = first_seen(self.cluster)
         pairs = OldAndNew(known[0], known[1], clusters, strata=strata, weights=weights)
         return pairs if self.best is None else pairs.filled(self.best)
+
+    def agreements(self) -> OldAndNew:
+        """How far the second run agrees with people beside how far the first does."""
+        first, second = self.agreement
+        return OldAndNew(first, second, first_seen(self.cluster))
 
     def missing(self, number: int) -> dict[str, int]:
         """What has no score in one run (0 or 1), of those `wanted`, by who caused it."""

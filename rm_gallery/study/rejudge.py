@@ -121,7 +121,9 @@ class RejudgeReport(ScoreReport):
 
 
 @door()
-def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
+def rejudge(
+    asked: Asked, *, reference: str | None = None, **keywords: Unpack[Keywords]
+) -> RejudgeReport:
     """Score recorded rollouts with a reward, and set the new scores beside the recorded ones.
 
     The data are logs of verifiers, NeMo-Gym, ATIF (Harbor) or Inspect, or dumps of messages; their
@@ -132,11 +134,16 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
     continues an unfinished run, and the folder keeps what every run keeps; the recorded reward of a
     rollout stands in the metadata of its sample.
 
+    Args:
+        reference: the column of the right answer; by default the one that the layout keeps it in.
+
     Raises:
         DataError: a row is no recorded rollout (`on_bad_row="skip"` counts such rows), or there is
             none at all.
     """
     source = asked.source
+    if reference is not None:
+        source = replace(source, columns={**(source.columns or {}), "reference": reference})
     dataset = replace(
         source, benchmark="rollouts" if source.benchmark is None else source.benchmark
     ).open()

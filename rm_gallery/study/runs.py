@@ -33,6 +33,7 @@ from rm_gallery.core.utils.file import (
 )
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.gallery.benchmarks.judgements import NOT_ASKED, Judged, Pair
+from rm_gallery.gallery.benchmarks.lead import HELD_TO_NO_LABELS
 from rm_gallery.study.cards import EARLIER
 
 SAMPLES = "samples.jsonl"
@@ -41,6 +42,8 @@ HELD_SECONDS = 0.25
 """Lines that finish within this time are written together: one write per line would slow a fast run."""
 RowChange = Callable[[dict[str, Any]], dict[str, Any]] | None
 """Makes of the record of a sample the one that stays, once all are judged."""
+_RULES_OF_TABLES = {"scores": "mean_score", "rollouts": "mean_score", "winrate": "win_rate"}
+"""The rules of what is no benchmark, which an unfinished run does not name yet."""
 _KEPT = ("scored", "unscored")
 """What a continued run does not judge again."""
 
@@ -96,6 +99,8 @@ class SampleRow:
             otherwise.
         steps: empty where answers were not judged step by step.
         credit: what the sample earned under the rule, 0..1; None where it earned nothing countable.
+        agrees: of a row of a table, 1 where the reward's verdict is that of people and 0 where it is
+            not; None where there is no verdict of both.
         issues: why judgements are missing.
         metadata: the sample's own.
     """
@@ -114,6 +119,7 @@ class SampleRow:
     order: tuple[int, ...] = ()
     steps: tuple[tuple[StepScore, ...], ...] = ()
     credit: float | None = None
+    agrees: float | None = None
     issues: tuple[Issue, ...] = ()
     metadata: dict[str, Any] | None = None
 
@@ -122,6 +128,11 @@ class SampleRow:
         cause = self.cause or next((issue.cause for issue in self.issues if issue.cause), None)
         why = dict.fromkeys(f"{issue.reason}: {issue.message}" for issue in self.issues)
         return cause, "; ".join(why) or None
+
+    @property
+    def same_as(self) -> int:
+        """What it is the same by in other runs, as `hash_of_sample` has it."""
+        return hash_of_sample(self.id, self.subset, self.prompt, self.answers)
 
     @property
     def cause(self) -> str | None:
@@ -142,6 +153,13 @@ class SampleRow:
         return cls(**{name: read(record[name]) for name, read in _READ.items() if name in record})
 
 
+def hash_of_sample(id: str, subset: str, prompt: str, answers: Iterable[str]) -> int:
+    """A hash, of this process, of what was asked and answered, which is equal in every run of a
+    sample: its key differs where another column was named as reference or labels.
+    """
+    return hash((id, subset, prompt, tuple(answers)))
+
+
 def _each(read: Callable[[Any], Any]) -> Callable[[Iterable[Any]], tuple[Any, ...]]:
     return lambda values: tuple(map(read, values))
 
@@ -154,14 +172,16 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "verdicts": _each(lambda verdict: Verdict(*verdict)),
     "order": _each(int),
     "steps": _each(_STEPS),
-    "credit": lambda credit: credit,
+    **dict.fromkeys(("credit", "agrees"), lambda share: share),
     "issues": _each(lambda issue: Issue(*issue)),
     "metadata": lambda metadata: metadata or None,
 }
 """How each field of a `SampleRow` is read from its line."""
 
 
-def sample_record(reward: BaseReward | None, one: Judged, credit: float | None) -> dict[str, Any]:
+def sample_record(
+    reward: BaseReward | None, one: Judged, credit: float | None, agrees: float | None = None
+) -> dict[str, Any]:
     """The line of samples.jsonl for a judged sample, as JSON types without empty fields. `reward` is
     None for recorded scores.
     """
@@ -181,6 +201,7 @@ def sample_record(reward: BaseReward | None, one: Judged, credit: float | None) 
         "order": [] if reward is None else _order(reward, sample),
         "steps": _steps(one) if reward is None or reward.kind == "stepwise" else [],
         "credit": credit,
+        "agrees": agrees,
         "issues": [
             [*i]
             for i in dict.fromkeys((i.status, i.reason, i.message, i.cause) for i in one.issues)
@@ -386,6 +407,21 @@ class OpenRun:
     def finished(self) -> bool:
         """Whether its report is there and it did not stop early."""
         return bool(self.report) and not self.report.get("stopped")
+
+    @property
+    def rule(self) -> str:
+        """The rule of its figures; empty where nothing says, as of a benchmark that is unfinished."""
+        what = "scores" if "graders" in self.manifest else self.manifest.get("benchmark")
+        return str(self.report.get("rule") or _RULES_OF_TABLES.get(str(what), ""))
+
+    @property
+    def by_labels(self) -> bool:
+        """Whether credits say how far the reward agrees with labels; else `SampleRow.agrees` does."""
+        return self.rule not in HELD_TO_NO_LABELS
+
+    def agreement(self, row: SampleRow) -> float | None:
+        """How far the reward agrees with the labels of a row, 0..1; None where it has none."""
+        return row.credit if self.by_labels else row.agrees
 
     @property
     def holds(self) -> str:

@@ -419,7 +419,8 @@ class JudgeSelection:
         def change(record: dict[str, Any]) -> dict[str, Any]:
             row = by_key[record["key"]].popleft()
             result, label = row.results[judge.name], row.labels[judge.name]
-            kept = {**record, **row_figure(row.results, judge.name)}
+            of_the_first = {"credit": None, "agrees": None}
+            kept = {**record, **of_the_first, **row_figure(row.results, judge.name)}
             if label is None:
                 issue = ["unscored", NOT_ASKED, "the row has no label", None]
                 kept |= {"status": "unscored", "issues": [issue, *kept["issues"]]}
@@ -464,7 +465,9 @@ class JudgeSelection:
             "extra": {
                 "verdict": self.verdict,
                 "shared": self.shared,
+                "headline": self.leading.name,
                 "agreement": {
+                    "name": self.leading.name,
                     "n": self.leading.n_scored,
                     measure: self.leading.figures.get(measure),
                     f"{measure}_ci95": self.leading.ci95.get(measure),

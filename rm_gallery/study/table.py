@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
 from typing import Any, ClassVar, Generic, TypeVar, get_args
 
@@ -88,7 +89,7 @@ class TableTask:
             known,
             label_chances(sheet, known, columns.label_probability),
             groups_of(sheet, columns.by),
-            {**named, "reference": columns.reference},
+            {**named, "reference": columns.reference, "id": columns.id},
             columns.shard,
             **own,
         )
@@ -210,6 +211,10 @@ class TableRule(Benchmark, Generic[T]):
         """Not called: the rows are samples already."""
         raise ConfigError(f"the rows of a {self.name} are read by {type(self.task).__name__}.read")
 
+    def label_of(self, one: Judged) -> float | None:
+        """What people say of a judged row."""
+        return None if self.task.labels is None else self.task.labels[one.metadata["row"]]
+
     def sides(self, one: Judged) -> list[str]:
         """The names of the columns that hold the answers."""
         return [f"'{self.task.questions.answers[column]}'" for column in one.metadata["columns"]]
@@ -228,7 +233,7 @@ class TableRule(Benchmark, Generic[T]):
             **lengths(sides),
             "length of the prompt": float(sum(len(m.text) for m in one.sample.input)),
         }
-        if self.task.labels is not None and (label := self.task.labels[row]) is not None:
+        if (label := self.label_of(one)) is not None:
             traits["people's label"] = label
         groups = {f"column '{name}'": cells[row] for name, cells in self.task.groups.items()}
         return traits | {name: cell for name, cell in groups.items() if cell is not None}
@@ -383,13 +388,11 @@ class _ScoreCounter:
     def add(self, judged: Judged) -> float | None:
         """Count one row; its credit is the mean score of its answers where that lies within 0..1."""
         row: int = judged.metadata["row"]
-        known = []
         for column, score in zip(judged.metadata["columns"], judged.scores, strict=True):
             if score is not None:
                 self._scores[row, column] = self._of.turn * score
-                known.append(self._of.turn * score)
         self._row_statuses[row] = row_status_of(judged)
-        value = math.fsum(known) / len(known) if judged.status == "scored" and known else None
+        value = self._of.value_of(judged)
         return value if value is not None and 0.0 <= value <= 1.0 else None
 
     def _row_values(self) -> Floats:
@@ -435,8 +438,9 @@ class _ScoreCounter:
     def _verdicts(self, values: Floats, labels: Floats, both: Bools) -> dict[str, Any]:
         """How often a score passes where it should, and kappa; nothing where labels are no verdicts."""
         of = self._of
-        if of.threshold is None or not set(labels[both].tolist()) <= {0.0, 1.0}:
+        if not of.verdicts:
             return {}
+        assert of.threshold is not None
         passed = of.turn * values[both] >= of.turn * of.threshold
         said, wanted = passed.tolist(), (labels[both] > 0.5).tolist()
         found = figures.same_said(said, wanted, of.questions.clusters.codes[both])
@@ -486,6 +490,13 @@ class Scores(TableRule["Scoring"]):
                 "compare two columns with `rm-gallery winrate`."
             )
 
+    def agrees(self, one: Judged) -> float | None:
+        """Whether a score passes where people say it should; None where labels are no verdicts."""
+        task, label, value = self.task, self.label_of(one), self.task.value_of(one)
+        if label is None or value is None or task.threshold is None or not task.verdicts:
+            return None
+        return float((task.turn * value >= task.turn * task.threshold) == (label > 0.5))
+
     def scorer(self, seed: int = 0) -> _ScoreCounter:
         """Start counting."""
         return _ScoreCounter(self.task)
@@ -527,6 +538,17 @@ class Scoring(TableTask):
             label=value_of,
             expected=VALUE,
         )
+
+    @cached_property
+    def verdicts(self) -> bool:
+        """Whether people's labels are verdicts, and something says from where on a score passes."""
+        known = {label for label in self.labels or () if label is not None}
+        return self.threshold is not None and known <= {0.0, 1.0}
+
+    def value_of(self, one: Judged) -> float | None:
+        """The mean score of a judged row's answers; None unless all are scored."""
+        known = [self.turn * score for score in one.scores if score is not None]
+        return math.fsum(known) / len(known) if one.status == "scored" and known else None
 
     def rule(self) -> Scores:
         """The mean score."""

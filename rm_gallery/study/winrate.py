@@ -222,6 +222,13 @@ class WinRate(TableRule["WinRateTask"]):
         """Where the run may stop early, the rows whose turn has come."""
         return (one,) if self.task.until is None else self.task.until.hold(one)
 
+    def agrees(self, one: Judged) -> float | None:
+        """Whether the row is won, tied or lost by people as well."""
+        label, win = self.label_of(one), figures.first_win(one)
+        if label is None or win is None:
+            return None
+        return float(figures.winner(win) == figures.winner(label))
+
     def scorer(self, seed: int = 0) -> _WinCounter:
         """Start counting."""
         return _WinCounter(self.task)

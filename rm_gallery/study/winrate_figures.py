@@ -29,6 +29,21 @@ _FEWEST_LABELS = 5
 _NOT_PLAYED = -9
 
 
+def _win_of(before: int | None, after: int | None) -> float | None:
+    """The win of the first of two answers, 0..1, by the verdict where it was shown first and that
+    where it was shown second; None without either.
+    """
+    won = [x for x in (before, None if after is None else -after) if x is not None]
+    return sum((1 + x) / 2 for x in won) / len(won) if won else None
+
+
+def first_win(judged: Judged) -> float | None:
+    """The win of the first column of answers over the second in a judged row; None without one."""
+    if judged.status != "scored" or judged.metadata["columns"][:2] != [0, 1]:
+        return None
+    return _win_of(judged.verdict(0, 1), judged.verdict(1, 0))
+
+
 class Compared:
     """What became of the rows of a table with `columns` of answers, in arrays."""
 
@@ -56,11 +71,11 @@ class Compared:
             return None
         for i, j in combinations(range(len(columns)), 2):
             seen = judged.verdict(i, j), judged.verdict(j, i)
-            won = [x for x in (seen[0], None if seen[1] is None else -seen[1]) if x is not None]
-            if not won:
+            win = _win_of(*seen)
+            if win is None:
                 continue
             pair = self.pairs[columns[i], columns[j]]
-            self.wins[row, pair] = sum((1 + x) / 2 for x in won) / len(won)
+            self.wins[row, pair] = win
             if judged.played_orders == 2 and seen[0] is not None and seen[1] is not None:
                 self.orders[row, pair] = seen[0], seen[1]
         first = float(self.wins[row, 0])
@@ -224,14 +239,14 @@ def agreement_of(rows: ComparedRows) -> dict[str, Any]:
     ]
     if not places:
         return {"n": 0}
-    labels = [_winner((rows.labels or ())[place] or 0.0) for place in places]
-    said = [_winner(wins[place]) for place in places]
+    labels = [winner((rows.labels or ())[place] or 0.0) for place in places]
+    said = [winner(wins[place]) for place in places]
     table = Counter(f"judge {win}, people {label}" for win, label in zip(said, labels, strict=True))
     met, n = Counter(labels), len(places)
     beside = {"chance": math.fsum(met[one] * times for one, times in Counter(said).items()) / n**2}
     lengths = rows.compared.lengths[places][:, :2]
     if (lengths >= 0).all():
-        longer = [_winner(first - second + 0.5) for first, second in lengths.tolist()]
+        longer = [winner(first - second + 0.5) for first, second in lengths.tolist()]
         beside["longest"] = sum(map(operator.eq, longer, labels)) / n
     same = same_said(said, labels, rows.clusters[places])
     return {"n": n, **same, **beside, "table": dict(sorted(table.items()))}
@@ -255,7 +270,8 @@ def same_said(said: Sequence[Any], labels: Sequence[Any], clusters: Integers) ->
     }
 
 
-def _winner(win: float) -> str:
+def winner(win: float) -> str:
+    """Who won a row, `a` or `b`, or `tie`."""
     return "a" if win > 0.5 else "b" if win < 0.5 else "tie"
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rm_gallery.core.data.conversation import split_rollout
 from rm_gallery.core.data.load.converters import listed, nearest
 from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.model.message import text_of
@@ -33,11 +34,13 @@ LENGTHS = (
     "length",
     "n_tokens",
 )
+_BESIDE_MESSAGES = ("completion", "completions", "output", "response")
+"""Columns beside which `messages` are no completion."""
 PARTS = ("components", "rewards", "metrics", "reward_extra_info", "reward_components", "extra_logs")
 """Columns that hold several components by name."""
 NO_COMPONENT = frozenset(
     "advantage advantages epoch index idx id row rank seed time timestamp turn turns num_turns "
-    "n_turns group group_id prompt_id sample_id rollout_id entropy kl logprob logprobs temperature __index_level_0__".split()
+    "n_turns answer gold reference ground_truth target expected_answer group group_id prompt_id sample_id rollout_id entropy kl logprob logprobs temperature __index_level_0__".split()
 )
 FLAGS = ("unscored", "failed")
 """Columns that this package's adapters write together: with a 1 in one of them the row's rewards
@@ -62,6 +65,7 @@ class TrainingLog:
         total: the sum the trainer used where the log has it, else None.
         charts: for every chart its (step, value) points, in order.
         left_out: lines that could not be read because the run is still writing them.
+        read: the columns that were taken for the prompt, the completion and so on, by what for.
     """
 
     name: str
@@ -75,6 +79,7 @@ class TrainingLog:
     charts: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     left_out: int = 0
     has_steps: bool = True
+    read: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -121,7 +126,10 @@ def read_training_log(
     )
     rows: list[dict[str, Any]] = []
     columns: set[str] = set()
-    for row in _rows(log, found):
+    for given in _rows(log, found):
+        row = _divided(given)
+        if row is not given:
+            found.read = dict.fromkeys(("completion", *({"prompt"} - given.keys())), "messages")
         if row.keys().isdisjoint(COMPLETIONS if completion is None else (completion,)):
             columns.update(row)
             _chart(row, found.charts, step)
@@ -337,6 +345,7 @@ def _with_completions(
             if summed and c in columns and np.array_equal(rewards[c], rewards[summed], True):
                 same.add(c)
     known = {*STEPS, *LENGTHS, *NO_COMPONENT, *same, step, prompt, completion, length, summed}
+    read = {"prompt": prompt, "completion": completion, "length": length, "reward": summed}
     names = named or [
         c for c in columns if c not in known and _is_numeric([row.get(c) for row in rows])
     ]
@@ -350,7 +359,25 @@ def _with_completions(
         components={c: rewards[c] for c in (names if components is None else components)},
         total=rewards[summed] if summed else None,
         has_steps=step is not None,
+        read={
+            role: log.read.get(role, column) if column == role else column
+            for role, column in read.items()
+            if column is not None
+        },
     )
+
+
+def _divided(row: dict[str, Any]) -> dict[str, Any]:
+    """A row whose `messages` end with what was completed, with prompt and completion of their own: a
+    column `answer` beside them is the truth, as in `rejudge`.
+    """
+    messages = row.get("messages")
+    if not isinstance(messages, list) or not row.keys().isdisjoint(_BESIDE_MESSAGES):
+        return row
+    if not all(isinstance(turn, Mapping) for turn in messages):
+        return row
+    prompt, completion = split_rollout([dict(turn) for turn in messages])
+    return {"prompt": prompt, **row, "completion": completion} if completion else row
 
 
 def _flattened(row: dict[str, Any]) -> dict[str, Any]:

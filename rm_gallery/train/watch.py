@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations, product
 from typing import Any, Literal
 
+from rm_gallery.core.data.load.converters import listed
 from rm_gallery.core.stats import Bools, Floats, np
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.shown import plain_line
@@ -34,7 +35,7 @@ from rm_gallery.train.signals import (
     weighted_sum,
     weights_of,
 )
-from rm_gallery.train.training_log import TrainingLog, read_training_log
+from rm_gallery.train.training_log import STEPS, TrainingLog, read_training_log
 
 MATTERS = 0.05
 """Share of its own range by which a mean has to change."""
@@ -93,6 +94,8 @@ class Watched:
     by_length: dict[str, GroupCorrelation | None] = field(default_factory=dict)
     findings: list[TrainingFinding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    has_steps: bool = True
+    """Whether the log says the steps; else they are the places of its rows."""
 
     @property
     def warned(self) -> bool:
@@ -142,6 +145,12 @@ def watch(
     weights = weights or {}
     weights_of(read.components or weights, weights)
     watched = _Look(read, weights, window, examples, confidence).all()
+    if not watched.has_steps:
+        columns_read = ", ".join(f"{role} from '{column}'" for role, column in read.read.items())
+        watched.notes.append(
+            f"no column says the step ({listed(STEPS)}), so rows are early and late by their order; "
+            f"name it with step= (--step). Read: {columns_read}"
+        )
     if read.left_out:
         watched.notes.append("the last line was still being written and is left out")
     return watched
@@ -198,6 +207,7 @@ class _Look:
         n_groups = len(np.unique(self.groups))
         early, late = (steps[0], steps[n - 1]), (steps[-n], steps[-1])
         self.seen = Watched(log.name, len(log), n_groups, (steps[0], steps[-1]), early, late)
+        self.seen.has_steps = log.has_steps or not len(log)
         self.several_steps = len(steps) > 1
         self.early: Bools = (log.steps <= early[1]) & self.several_steps
         self.late: Bools = log.steps >= late[0]
@@ -552,8 +562,9 @@ def watched_lines(watched: Watched) -> list[str]:
         if watched.n_completions
         else "charts only"
     )
+    unit = "steps" if watched.has_steps else "no steps: rows"
     lines = [
-        f"{verdict}: {watched.name}, {size}, steps {watched.steps[0]:g} to {watched.steps[1]:g} "
+        f"{verdict}: {watched.name}, {size}, {unit} {watched.steps[0]:g} to {watched.steps[1]:g} "
         f"(early up to {watched.early[1]:g}, late from {watched.late[0]:g})"
     ]
     for finding in watched.findings:

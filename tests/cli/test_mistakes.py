@@ -203,3 +203,16 @@ def test_weights_without_names_are_refused_with_the_names() -> None:
         match=r"weights is \[1, 0.2\]; give them by name: weights=\{'length_baseline': …, 'boxed_answer': …\}",
     ):
         WeightedSum(["length_baseline", "boxed_answer"], weights=[1, 0.2])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("more", [(), ("--fuzz", "3")])
+def test_cases_without_a_task_or_an_answer_name_the_columns(more: tuple[str, ...]) -> None:
+    Path("one.py").write_text(PLAIN)
+    Path("judged.csv").write_text("id,human,judge\nr0,pass,correct\n")
+    done = command("check-reward", "one.py", "--cases", "judged.csv", *more)
+    assert done.code == 2 and "nothing_scored" not in done.out
+    for said in ("prompt", "gold", "--reference", "the columns are: id, human, judge"):
+        assert said in done.err
+    assert (
+        command("check-reward", "one.py", "--cases", "judged.csv", "--reference", "human").code < 2
+    )

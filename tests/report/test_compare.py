@@ -26,6 +26,8 @@ from rm_gallery.core.stats.significance import mcnemar
 from rm_gallery.report.formats import render
 from rm_gallery.report.gate import held_against
 from rm_gallery.report.run_table import render_table, run_table, save_results
+from rm_gallery.serve.view_index import RunIndex
+from rm_gallery.serve.view_pages import about_two
 from rm_gallery.study.compare import compare
 from rm_gallery.study.runs import open_run
 from rm_gallery.study.table import score_table
@@ -226,7 +228,7 @@ def test_runs_that_overlap_in_part_equal_a_recount_by_pandas(tmp_path: Path) -> 
 @pytest.mark.long("many judgements")
 def test_an_interval_that_nearly_holds_0_is_shown_with_the_digits_that_tell(tmp_path: Path) -> None:
     about = {"benchmark": "b", "rule": "r", "data": "d"}
-    for name, lost in (("one", 0), ("two", 5)):
+    for name, lost in (("one", 0), ("two", 6)):
         write_run(
             tmp_path / name,
             [row(k, credit=float(k >= lost)) for k in range(2000)],
@@ -234,7 +236,7 @@ def test_an_interval_that_nearly_holds_0_is_shown_with_the_digits_that_tell(tmp_
             manifest=about,
         )
     said = held_against(open_run(tmp_path / "two"), open_run(tmp_path / "one"))
-    assert said == (True, "worse than one by 0.25 points (95 % interval 0.03 to 0.47, n=2000)")
+    assert said == (True, "worse than one by 0.30 points (95 % interval 0.06 to 0.54, n=2000)")
 
 
 class Takes(BasePairWiseReward):
@@ -457,3 +459,110 @@ def test_two_sets_of_answers_are_no_two_runs_over_the_same_rows(tmp_path: Path) 
         ConfigError, match="10 and 10 rows are in one of them only|rm-gallery winrate"
     ):
         compare(tmp_path / "a", tmp_path / "b")
+
+
+LABELLED = [
+    {"id": f"r{k}", "human": "pass" if k % 3 else "fail", "good": "pass" if k % 3 else "fail"}
+    | {"strict": "pass", "a": f"x{k}", "b": "y", "won": "ab"[k % 2]}
+    | {"same": "ab"[k % 2], "other": "aab"[k % 3]}
+    for k in range(60)
+]
+
+
+def table_run(tmp_path: Path, name: str, *words: str) -> Path:
+    """A command over `LABELLED`, kept under a name."""
+    file, folder = tmp_path / "rows.csv", tmp_path / name
+    pd.DataFrame(LABELLED).to_csv(file, index=False)
+    words = tuple(str(file) if word == "FILE" else word for word in words)
+    done = command(*words, "--out", str(folder))
+    assert done.code in (0, 1), done.err
+    return folder
+
+
+def table_runs(tmp_path: Path, how: str) -> list[Path]:
+    """Two judges of a table with labels, the first right in every row, the second in two thirds or
+    half of them.
+    """
+    words: list[tuple[str, ...]]
+    if how == "winrate":
+        options = ("--labels", "won", "--id", "id")
+        words = [("winrate", f"column:{name}", "FILE", *options) for name in ("same", "other")]
+    elif how == "score":
+        options = ("--labels", "human", "--id", "id")
+        words = [("score", f"column:{name}", "FILE", *options) for name in ("good", "strict")]
+    else:
+        for name in ("good", "strict"):
+            config = {"graders": {name: {"grader": f"column:{name}"}}, "labels": "human"}
+            (tmp_path / f"{name}.yaml").write_text(json.dumps(config))
+        words = [("grade", str(tmp_path / f"{name}.yaml"), "FILE") for name in ("good", "strict")]
+    return [table_run(tmp_path, f"{how}{k}", *each) for k, each in enumerate(words)]
+
+
+@pytest.mark.parametrize(
+    ("how", "figure", "scores", "second"),
+    [
+        ("score", "mean score", ("0.6667", "1"), 2 / 3),
+        ("winrate", "win rate", ("50.0", "66.7"), 0.5),
+        ("grade", "mean score", ("0.6667", "1"), 2 / 3),
+    ],
+)
+def test_what_a_table_scores_is_no_agreement_with_people(
+    tmp_path: Path, how: str, figure: str, scores: tuple[str, str], second: float
+) -> None:
+    first, other = map(str, table_runs(tmp_path, how))
+    done = command("compare", first, other)
+    said = " ".join(done.out.split())
+    assert f"all {scores[0]} {scores[1]} +" in said
+    shown = f"the second has the higher {figure}" in said
+    assert shown or "no difference is shown" in said
+    assert "is better" not in said and "right in the first" not in said
+    assert f"the first agrees more with people: 100.0 and {100 * second:.1f} % alike" in said
+    (found,) = compare(first, other)
+    assert found.mcnemar_p is None and found.agreement is not None
+    assert found.agreement.first == 1.0 and found.agreement.second == pytest.approx(second)
+    assert found.agreement.paired.n == 60 and (found.agreement.paired.p_value or 0.0) < 0.001
+    # the share that the report of a run tells is that of its rows
+    extra = open_run(other).report["extra"]
+    about = extra["validation"]["strict"] if how == "grade" else extra["agreement"]
+    assert about.get("accuracy", about.get("agreement")) == pytest.approx(second)
+    for unfinished in (False, True):
+        if unfinished:
+            (Path(first) / "report.json").unlink()
+        drifted = json.loads(command("drift", first, other, "--json").out)["agreement"]
+        assert (drifted["old"], drifted["new"], drifted["n"]) == (1.0, pytest.approx(second), 60)
+        assert "is better" not in command("compare", first, other).out
+
+
+def test_without_labels_nothing_is_said_of_agreement_with_them(tmp_path: Path) -> None:
+    runs = [
+        str(table_run(tmp_path, name, "score", f"column:{name}", "FILE"))
+        for name in ("good", "strict")
+    ]
+    assert "with people" not in command("compare", *runs).out
+    assert "agreement" not in command("drift", *runs).out
+    assert json.loads(command("drift", *runs, "--json").out)["agreement"] is None
+
+
+def test_labels_that_are_numbers_are_no_verdicts_to_agree_with(tmp_path: Path) -> None:
+    rows = [{"score": k % 2, "label": 1 + k % 5} for k in range(20)]
+    for name in ("one", "two"):
+        score_table("column:score", rows, labels="label", run_dir=str(tmp_path / name))
+    (found,) = compare(tmp_path / "one", tmp_path / "two")
+    assert found.agreement is None
+
+
+def test_rows_are_the_same_whatever_columns_are_named_as_truth(tmp_path: Path) -> None:
+    common = ("winrate", "length_baseline", "FILE", "--prompt", "id", "--a", "a", "--b", "b")
+    more: dict[str, tuple[str, ...]] = {
+        "plain": (), "reference": ("--reference", "good"), "labels": ("--labels", "won")
+    }  # fmt: skip
+    runs = [table_run(tmp_path, name, *common, *own) for name, own in more.items()]
+    for found in compare(*runs):
+        assert (found.n_both, found.n_first_only, found.n_second_only) == (60, 0, 0)
+    assert len(run_table(*runs).cells) == 3
+    (one, own), *others = [(open_run(folder), RunIndex(folder).refresh()) for folder in runs]
+    for other in others:
+        assert about_two((one, own), other, 0)["n"] == 60
+    texts = table_run(tmp_path, "texts", *(name if name != "a" else "won" for name in common))
+    with pytest.raises(ConfigError, match=r"answers \['a', 'b'\] and \['won', 'b'\]"):
+        compare(runs[0], texts)

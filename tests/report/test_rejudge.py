@@ -185,3 +185,20 @@ def test_every_mean_is_over_the_rows_it_names(tmp_path: Path) -> None:
     done = command("rejudge", "number_accuracy", str(log))
     ends = [line.split()[-1] for line in done.out.splitlines() if "recorded" in line][:2]
     assert ends == ["4", "4"] and "number_accuracy, all" in done.out
+
+
+@pytest.mark.parametrize("layout", ["messages", "nemo_gym"])
+def test_the_column_of_the_truth_can_be_named(layout: str, tmp_path: Path) -> None:
+    turns = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
+    row = {"messages": turns} if layout == "messages" else {**nemo_gym(), "expected_answer": None}
+    file = tmp_path / "log.jsonl"
+    file.write_text(
+        "".join(
+            json.dumps({**row, "reward": 0.0, "gold": "4", "id": str(k)}) + "\n" for k in (1, 2)
+        )
+    )
+    assert rejudge("number_accuracy", str(file), progress=False).n_scored == 0
+    done = command("rejudge", "number_accuracy", str(file), "--reference", "gold", "--json")
+    assert done.code == 0 and json.loads(done.out)["n_scored"] == 2
+    done = command("rejudge", "number_accuracy", str(file), "--reference", "golf")
+    assert done.code != 0 and "golf" in done.err and "gold" in done.err

@@ -547,3 +547,14 @@ def test_a_third_judge_with_gaps_changes_nothing_between_the_others() -> None:
     )
     paired = found.differences["column:old", "column:new"].paired
     assert paired.n == 120 and paired.difference == pytest.approx(1 / 3)
+
+
+def test_the_report_says_whose_the_headline_is(tmp_path: Path) -> None:
+    rows = [{"id": str(k), "good": k % 2, "bad": k % 3 > 0, "label": k % 2} for k in range(40)]
+    file, folder = tmp_path / "rows.jsonl", str(tmp_path / "run")
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ("column:bad", "column:good", str(file), "--labels", "label", "--out", folder)
+    assert command("judge-select", *words).code == 0
+    page = command("report", folder, "--format", "md").out
+    assert "the agreement of column:good with people" in page and "its agreement" not in page
+    assert "| headline: column:good |" in page and "| all |" not in page

@@ -334,3 +334,35 @@ def test_groups_without_spread_are_meant_only_where_no_reward_fell(style: str) -
     assert {kind: found.get(kind) for kind in ("flat", "alike")} == dict.fromkeys(
         ("flat", "alike"), wanted
     )
+
+
+def messages_log(**more: Any) -> list[dict[str, Any]]:
+    """Rows as an API dumps them: messages, the reward, and the truth in `answer`."""
+    said = [
+        [{"role": "user", "content": f"{k} + 0?"}, {"role": "assistant", "content": f"It is {k}."}]
+        for k in range(30)
+    ]
+    return [
+        {"messages": turns, "reward": k % 2, "answer": more.get("truth", str)(k)}
+        | ({"step": k // 3} if more.get("steps") else {})
+        for k, turns in enumerate(said)
+    ]
+
+
+@pytest.mark.parametrize("truth", [str, int])
+def test_messages_hold_the_completion_and_the_answer_beside_them_is_the_truth(truth: Any) -> None:
+    log = read_training_log(messages_log(truth=truth))
+    assert log.texts[3] == "It is 3." and log.prompts[3] == "3 + 0?"
+    assert log.components == {} and log.total is not None and not log.has_steps
+    beside = read_training_log([{**row, "response": "no"} for row in messages_log()])
+    assert beside.texts[3] == "no"
+
+
+def test_a_log_without_steps_says_so_and_what_was_read(tmp_path: Path) -> None:
+    file = tmp_path / "log.jsonl"
+    for steps, told in ((False, "no steps: rows 0 to 29"), (True, "prompts, steps 0 to 9")):
+        file.write_text("".join(json.dumps(row) + "\n" for row in messages_log(steps=steps)))
+        done = command("watch", str(file))
+        assert "30 completions to 30 prompts" in done.out and told in done.out
+        read = "prompt from 'messages', completion from 'messages', reward from 'reward'"
+        assert (read in done.out) is not steps

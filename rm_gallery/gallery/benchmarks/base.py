@@ -255,6 +255,12 @@ class Benchmark(DataConverter):
         """What the reward said about a sample it scored."""
         return judged(reward, sample)
 
+    def agrees(self, one: Judged) -> float | None:
+        """Whether the reward's verdict is that of people, 1 or 0, where credits do not say so; None
+        where there is no verdict of both.
+        """
+        return None
+
     def traits(self, one: Judged) -> dict[str, Trait]:
         """What a sample is like, which a missing score may go with: its subset, lengths in
         characters, its labels.

@@ -15,7 +15,7 @@ from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.file import as_json, write_whole
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.core.utils.svg import Plot, forest
-from rm_gallery.gallery.benchmarks.lead import corrected_figure, worth
+from rm_gallery.gallery.benchmarks.lead import corrected_figure, whole_name, worth
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -287,7 +287,7 @@ class Report(Figure):
         return pd.DataFrame(rows)
 
     def _parts(self) -> list[tuple[str, Figure]]:
-        return [*self.by_subset.items(), ("all", self)]
+        return [*self.by_subset.items(), (whole_name(self.extra), self)]
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """The figures for people: name, score and interval in `unit`, and the counts that are not 0;

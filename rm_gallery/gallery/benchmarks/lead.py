@@ -17,6 +17,15 @@ COMPARED = "win_rate"
 """The rule that compares two columns instead of asking whether a reward is right."""
 OWN_UNIT = ("mean_score", "label_correlation", "correlation", "points")
 """Rules whose figure is no share."""
+HELD_TO_NO_LABELS = {
+    "mean_score": "mean score",
+    COMPARED: "win rate",
+    "no_conflict": "share without a conflict",
+    "consistency": "share judged alike in both orders",
+}
+"""Rules whose credits are no rights, since nothing labelled is asked about, with what their figure is:
+`drift` once took a judge that always passes for one that people agree with more.
+"""
 LENGTH_ALONE = 0.95
 """Share of decided rows from which on a judge may go by length alone."""
 FEWEST_DECIDED = 10
@@ -305,6 +314,14 @@ def _valued(name: str, about: Figures) -> str:
     return f"{_MEASURES[name]} {number(about[name]):.2f}{interval}"
 
 
+def whole_name(extra: Figures) -> str:
+    """What the row of the whole is called below the parts: `all`, or where these are judges or
+    graders of the same rows, that it is the headline and whose.
+    """
+    name = extra.get("headline")
+    return f"headline: {name}" if isinstance(name, str) else "all"
+
+
 def in_unit(figure: Figures, value: Any) -> str:
     """A value of a figure for people: a percentage, or as it is where the rule keeps the reward's
     own unit.
@@ -312,6 +329,11 @@ def in_unit(figure: Figures, value: Any) -> str:
     if not isinstance(value, (int, float)):
         return "–"
     return show(value, 4) if _in_own_unit(figure) else percent(value)
+
+
+def change_in_unit(figure: Figures, change: float) -> str:
+    """A difference of two values of a figure with its sign: in points, or in the rule's own unit."""
+    return f"{change:+.4g}" if _in_own_unit(figure) else f"{100 * change:+.1f}"
 
 
 def between(figure: Figures, joined: str = " – ") -> str:

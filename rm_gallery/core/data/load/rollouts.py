@@ -104,7 +104,7 @@ class RolloutConverter(DataConverter):
         return sample_of_completion(
             rollout.prompt,
             rollout.completion,
-            ground_truth=rollout.truth,
+            ground_truth=rollout.truth if is_absent(named := cells.get("reference")) else named,
             tools=rollout.tools or None,
             row={**rollout.about, RECORDED: recorded},
             unique_id=rollout.id,
