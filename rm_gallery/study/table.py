@@ -89,7 +89,7 @@ class TableTask:
             known,
             label_chances(sheet, known, columns.label_probability),
             groups_of(sheet, columns.by),
-            {**named, "reference": columns.reference, "id": columns.id},
+            {**named, "reference": columns.reference, **({"id": columns.id} if columns.id else {})},
             columns.shard,
             **own,
         )
