@@ -264,10 +264,15 @@ def _comparison_lines(comparison: RunComparison) -> list[str]:
     by = {name: {one.correction for one in own} - {None} for name, own in parts.items()}
     if how := [f"{name} by {one}" for name, own in by.items() for one in own]:
         lines.append(f"p adj.: {', '.join(how)}")
-    if comparison.mcnemar_p is not None:
+    if comparison.only_first is not None:
         lines.append(
             f"right in the first only: {comparison.only_first}, in the second only: "
-            f"{comparison.only_second}; McNemar's mid-p {_p(comparison.mcnemar_p)}"
+            f"{comparison.only_second}"
+            + (
+                ""
+                if comparison.mcnemar_p is None
+                else f"; McNemar's mid-p {_p(comparison.mcnemar_p)}"
+            )
         )
     if comparison.agreement is not None:
         lines.append(_agreement_line(comparison.agreement))

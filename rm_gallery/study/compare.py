@@ -429,12 +429,17 @@ def _subset_weights(
     return False, None
 
 
-def _mcnemar(scored: Pairs) -> tuple[int, int, float] | tuple[None, None, None]:
+def _mcnemar(scored: Pairs) -> tuple[int, int, float | None] | tuple[None, None, None]:
+    """Samples right in one run alone, and McNemar's test where each is a witness of its own: 60 rows of
+    one prompt once had p < .001.
+    """
     if not len(scored) or not ((scored.credit == 0.0) | (scored.credit == 1.0)).all():
         return None, None, None
     changes = scored.credit[1] - scored.credit[0]
     only_first, only_second = int(np.sum(changes < 0.0)), int(np.sum(changes > 0.0))
-    return only_first, only_second, sign_test(only_first, only_second, mid=True)
+    alone = int(first_seen(scored.cluster).max()) + 1 == len(scored)
+    p = sign_test(only_first, only_second, mid=True) if alone else None
+    return only_first, only_second, p
 
 
 TIES = 256
