@@ -203,3 +203,38 @@ def test_weights_without_names_are_refused_with_the_names() -> None:
         match=r"weights is \[1, 0.2\]; give them by name: weights=\{'length_baseline': …, 'boxed_answer': …\}",
     ):
         WeightedSum(["length_baseline", "boxed_answer"], weights=[1, 0.2])  # type: ignore[arg-type]
+
+
+TYPED = [
+    ("score r t.csv --limit -5", "--limit: found -5; give a whole number of 1 or more."),
+    ("check-reward r --fuzz 0", "--fuzz: found 0; give a whole number of 1 or more."),
+    ("score r t.csv --fail-under abc", "--fail-under: found abc; give a number."),
+    ("view run --port 99999", "--port: found 99999; give a whole number from 0 to 65535."),
+    ("score r t.csv --limitt 3", "There is no option --limitt. Did you mean --limit"),
+    ("score r t.csv --max-callz 3", "Did you mean --config budget.max_calls="),
+    ("score r t.csv --limit", "'--limit' requires an argument."),
+    ("score r t.csv b c", "Got unexpected extra argument(s) (b c)."),
+    ("score", "REWARD is missing."),
+    ("evaluators deploy -m a=b", "--id is missing."),
+    ("scor r", "There is no command 'scor'. Did you mean score"),
+    ("serve-token creat", "There is no command 'creat'. Did you mean create"),
+    ("--nope", "There is no option --nope."),
+]
+
+
+@pytest.mark.parametrize(("call", "fault"), TYPED, ids=[call for call, _ in TYPED])
+def test_a_command_line_that_cannot_be_read_is_refused_in_one_line(call: str, fault: str) -> None:
+    done = command(*call.split())
+    words = [each for each in call.split()[:2] if each in ("serve-token", "evaluators", "deploy")]
+    words = words or [each for each in call.split()[:1] if each[0] != "-" and each != "scor"]
+    [line] = done.err.splitlines()
+    assert done.code == 2 and done.out == "" and line.startswith("rm-gallery: ")
+    assert fault in line and line.endswith(f"See {' '.join(['rm-gallery', *words])} --help")
+
+
+def test_a_value_of_the_environment_that_is_refused_names_its_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RM_GALLERY_LIMIT", "few")
+    [line] = command("score", "length_baseline", *SCORE).err.splitlines()
+    assert "environment, RM_GALLERY_LIMIT: --limit: found few;" in line
