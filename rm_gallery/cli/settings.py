@@ -119,7 +119,30 @@ def _parsed_value(
             arguments[place] = f"{new}{equals}{value}"
             say_later(context, f"{old} is spelled {new} now.")
     with one_line_errors(context, arguments):
-        return parse(context, _reward_first(context, [*arguments]))
+        left = parse(context, _reward_first(context, [*arguments]))
+    _check_order(context)
+    return left
+
+
+def _check_order(context: Any) -> None:
+    """Refuse a REWARD and what it judges in the wrong order; each command would say another thing
+    is missing.
+    """
+    from rm_gallery.core.reward.registry import RewardRegistry
+
+    taken = [each.name for each in context.command.params if each.param_type_name == "argument"]
+    if taken[:1] != ["reward"] or len(taken) != 2 or not context.params.get("reward"):
+        return
+    first, behind = (_listed(context.params[name]) for name in taken)
+    if RewardRegistry.is_spelled(first[0]):
+        return
+    for word in behind:
+        if isinstance(word, str) and RewardRegistry.is_spelled(word) and not Path(word).exists():
+            call = shlex.join([*_words_of(context), word, first[0]])
+            raise refusal(
+                context,
+                f"{word} is a reward, and the reward comes first: rm-gallery {redact(call)}.",
+            )
 
 
 UsageError: Any = typer.BadParameter.__base__

@@ -238,3 +238,24 @@ def test_a_value_of_the_environment_that_is_refused_names_its_variable(
     monkeypatch.setenv("RM_GALLERY_LIMIT", "few")
     [line] = command("score", "length_baseline", *SCORE).err.splitlines()
     assert "environment, RM_GALLERY_LIMIT: --limit: found few;" in line
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "winrate t.csv length_baseline --prompt q --a a --b a",
+        "score t.csv column:a",
+        "eval t.csv length_baseline",
+        "audit t.csv length_baseline",
+        "rejudge t.csv length_baseline",
+        "conflicts t.csv dec.py",
+        "bench rewardbench2 length_baseline",
+    ],
+)
+def test_a_reward_behind_what_it_judges_is_put_first_by_every_command(call: str) -> None:
+    name, data, reward, *_ = call.split()
+    done = command(*call.split())
+    assert done.code == 2 and done.err == (
+        f"rm-gallery: {reward} is a reward, and the reward comes first: rm-gallery {name} {reward} "
+        f"{data}. See rm-gallery {name} --help\n"
+    )
