@@ -264,7 +264,7 @@ def print_estimate(estimate: Forecast, as_json: bool) -> None:
         return typer.echo(orjson.dumps({"samples": estimate.samples, **plain}).decode())
     typer.echo(f"for the remaining {estimate.samples} samples (95 % interval):")
     for name, part in parts.items():
-        shown = "unknown: give --prices"
+        shown = "unknown: give --config budget.prices=FILE"
         if part is not None:
             mean, low, high = (
                 f"{value:,.{4 if part.mean < 10 else 0}f}" for value in vars(part).values()
