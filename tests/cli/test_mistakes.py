@@ -259,3 +259,35 @@ def test_a_reward_behind_what_it_judges_is_put_first_by_every_command(call: str)
         f"rm-gallery: {reward} is a reward, and the reward comes first: rm-gallery {name} {reward} "
         f"{data}. See rm-gallery {name} --help\n"
     )
+
+
+def judged_rows() -> None:
+    rows = [f"r{k},{'pass' if k % 3 else 'fail'},{'yes' if k % 2 else 'no'}\n" for k in range(12)]
+    Path("judged.csv").write_text("id,human,judge\n" + "".join(rows))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "judge-select column:judge column:judg judged.csv --labels human",
+        "score column:judg judged.csv --labels human",
+    ],
+)
+def test_a_misspelt_column_of_verdicts_is_named_with_the_nearest(call: str) -> None:
+    judged_rows()
+    done = command(*call.split())
+    said = done.err.splitlines()[-1]
+    assert done.code == 2
+    assert said.startswith("rm-gallery: column:judg: There is no column 'judg'. Did you mean judge")
+
+
+def test_missing_labels_name_their_option_and_a_strange_one_what_is_taken() -> None:
+    judged_rows()
+    call = ("judge-select", "column:judge", "column:human", "judged.csv")
+    done = command(*call)
+    assert done.code == 2 and "--labels" in done.err and "None" not in done.err
+    Path("judged.csv").write_text("id,human,judge\nr0,pass,yes\nr1,maybe,no\n")
+    for words in (call, ("score", "column:judge", "judged.csv")):
+        done = command(*words, "--labels", "human")
+        assert done.code == 2 and "'maybe'" in done.err
+        assert all(word in done.err for word in ("a number", "pass", "good", "bad", "tie"))
