@@ -291,3 +291,22 @@ def test_missing_labels_name_their_option_and_a_strange_one_what_is_taken() -> N
         done = command(*words, "--labels", "human")
         assert done.code == 2 and "'maybe'" in done.err
         assert all(word in done.err for word in ("a number", "pass", "good", "bad", "tie"))
+
+
+def test_a_judge_that_cannot_be_read_has_no_score_before_any_correction() -> None:
+    rows = [f"r{k},{'pass' if k % 3 else 'fail'},helpful\n" for k in range(12)]
+    Path("judged.csv").write_text("id,human,judge\n" + "".join(rows))
+    done = command("score", "column:judge", "judged.csv", "--labels", "human")
+    assert done.out.startswith("column:judge has no score")
+    assert "12 labels of people alone put the figure at" in " ".join(done.out.split())
+
+
+@pytest.mark.parametrize(("high", "low", "differ"), [("5", "2", True), ("1", "0", False)])
+def test_labels_in_another_unit_than_the_scores_are_pointed_out(
+    high: str, low: str, differ: bool
+) -> None:
+    rows = [f"r{k},{high if k % 3 else low},{k % 2}\n" for k in range(24)]
+    Path("judged.csv").write_text("id,human,judge\n" + "".join(rows))
+    done = command("score", "column:judge", "judged.csv", "--labels", "human", "--json")
+    said = "24 labels lie outside the range of the scores (0 to 1): they may be in another unit"
+    assert (said in done.out) is differ
