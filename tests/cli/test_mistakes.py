@@ -310,3 +310,37 @@ def test_labels_in_another_unit_than_the_scores_are_pointed_out(
     done = command("score", "column:judge", "judged.csv", "--labels", "human", "--json")
     said = "24 labels lie outside the range of the scores (0 to 1): they may be in another unit"
     assert (said in done.out) is differ
+
+
+OWN = "from rm_gallery import reward_function\n\n\n@reward_function\n"
+
+
+def test_every_reward_that_misses_its_reference_names_the_option() -> None:
+    Path("own.py").write_text(f"{OWN}def own(messages, ground_truth):\n    return 1.0\n")
+    for name in ("own.py", "accuracy"):
+        assert "name the column with --reference" in command("score", name, *SCORE).err
+
+
+@pytest.mark.parametrize(
+    ("parameter", "given", "found"),
+    [
+        ("limit=40", "limit=abc", "limit is 'abc'; give a number, as in --param limit=1."),
+        ("limit: float = 1", "limit=true", "limit is True; give a number"),
+        ("strict=False", "strict=maybe", "strict is 'maybe'; give true or false"),
+    ],
+)
+def test_a_parameter_of_a_function_is_checked_before_the_first_row(
+    parameter: str, given: str, found: str
+) -> None:
+    Path("own.py").write_text(f"{OWN}def own(messages, {parameter}):\n    return 1.0\n")
+    done = command("score", "own.py", *SCORE, "--param", given)
+    assert done.code == 2 and found in done.err and done.out == ""
+    name = given.partition("=")[0]
+    assert (
+        command("score", "own.py", *SCORE, "--param", f"{name}=3").code == int(name == "strict") * 2
+    )
+
+
+def test_a_refused_parameter_of_a_rule_says_what_was_found() -> None:
+    done = command("score", "length_baseline", *SCORE, "--param", "shortest=maybe")
+    assert done.code == 2 and "shortest: " in done.err and "found 'maybe'" in done.err
