@@ -288,7 +288,10 @@ def _source(
         return data
     if not hub:
         where = f" or --hub for {benchmark.hub}" if benchmark.hub else ""
-        raise ConfigError(f"{benchmark.name} needs its data: give --data PATH{where}.")
+        own = (
+            f"; a checkout of the repository has {benchmark.checkout}" if benchmark.checkout else ""
+        )
+        raise ConfigError(f"{benchmark.name} needs its data: give --data PATH{where}{own}.")
     if not benchmark.hub:
         raise ConfigError(f"{benchmark.name} is on no hub; give its files with --data PATH.")
     return benchmark.hub if split is None else f"{benchmark.hub}[{split}]"
@@ -352,7 +355,8 @@ def _list(as_json: bool) -> None:
         facts = {"name": name, "measures": one.page().measures, "hub": one.hub}
         shown.append({**facts, "kinds": sorted(one.kinds), "modes": dict(one.modes)})
         modes = f" · modes: {', '.join(one.modes)}" if one.modes else ""
-        lines.append(f"{name:<{width}}  {facts['measures'] or one.version}{modes}")
+        own = f" · in a checkout: --data {one.checkout}" if one.checkout else ""
+        lines.append(f"{name:<{width}}  {facts['measures'] or one.version}{modes}{own}")
     opt.show(as_json, shown, lines)
 
 

@@ -344,3 +344,39 @@ def test_a_parameter_of_a_function_is_checked_before_the_first_row(
 def test_a_refused_parameter_of_a_rule_says_what_was_found() -> None:
     done = command("score", "length_baseline", *SCORE, "--param", "shortest=maybe")
     assert done.code == 2 and "shortest: " in done.err and "found 'maybe'" in done.err
+
+
+@pytest.mark.parametrize(("option", "value"), [("--precision", "3"), ("--detect", "5")])
+def test_a_plan_in_points_names_its_option_and_shares(option: str, value: str) -> None:
+    done = command("plan", option, value)
+    assert done.code == 2 and f"({option}) is {value}" in done.err
+    assert "3 points are 0.03" in done.err and "--sd" in done.err
+
+
+def test_what_a_check_could_not_try_is_said_with_the_reason() -> None:
+    Path("own.py").write_text(
+        f"{OWN}def own(messages, ground_truth):\n"
+        "    return float(messages[-1].text.strip() == ground_truth)\n"
+    )
+    done = command("check-reward", "own.py")
+    said = " ".join(done.out.split())
+    assert (
+        "not tried: truncated, hollow, wrong, all answers, off-format: no gold completion" in said
+    )
+    boxed = command("check-reward", "math_verify_reward")
+    assert "not tried" not in boxed.out
+
+
+def test_rows_that_all_have_one_id_are_counted() -> None:
+    Path("same.csv").write_text("id,q,a\n" + "x,q,y\n" * 5)
+    done = command("score", "length_baseline", "same.csv", *SCORE[1:], "--id", "id")
+    assert (
+        done.code == 2
+        and "gives 5 of 5 rows an id that another has: 'x' stands 5 times" in done.err
+    )
+
+
+def test_a_benchmark_whose_rows_a_checkout_has_names_them() -> None:
+    assert "data/test.parquet" in command("bench", "length_baseline", "rewardbench2").err
+    [line] = [one for one in command("bench", "--list").out.splitlines() if "test.parquet" in one]
+    assert line.startswith("rewardbench2 ")
