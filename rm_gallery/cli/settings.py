@@ -186,7 +186,8 @@ def _usage_fault(context: Any, arguments: list[str], error: Any) -> str:
         name: f"--config {group}.{option.name}=" if (group := group_of(option)) else name
         for option in context.command.params
         for name in option.opts
-        if group_of(option) or not getattr(option, "hidden", False)
+        if option.param_type_name == "option"
+        and (group_of(option) or not getattr(option, "hidden", False))
     }
     name = error.option_name.partition("=")[0]
     near = ", ".join(spelled[each] for each in nearest(name, spelled))
