@@ -213,7 +213,7 @@ TYPED = [
     ("score r t.csv --limitt 3", "There is no option --limitt. Did you mean --limit"),
     ("score r t.csv --max-callz 3", "Did you mean --config budget.max_calls="),
     ("score r t.csv --limit", "'--limit' requires an argument."),
-    ("score r t.csv b c", "Got unexpected extra argument(s) (b c)."),
+    ("score r t.csv b c", "(b c)."),
     ("score", "REWARD is missing."),
     ("evaluators deploy -m a=b", "--id is missing."),
     ("scor r", "There is no command 'scor'. Did you mean score"),
