@@ -71,7 +71,7 @@ def _places() -> list[str]:
 
 @pytest.mark.long("reads every module and page")
 def test_every_option_that_a_message_or_a_page_names_is_shown_by_a_command() -> None:
-    """`--force-new` stood in a refusal a year after it had become run.force_new."""
+    """`--force-new` stood in refusals when it had long become run.force_new."""
     shown = _shown() | OTHERS
     unknown = {
         f"{name}: {option}"
