@@ -264,7 +264,7 @@ def print_estimate(estimate: Forecast, as_json: bool) -> None:
         return typer.echo(orjson.dumps({"samples": estimate.samples, **plain}).decode())
     typer.echo(f"for the remaining {estimate.samples} samples (95 % interval):")
     for name, part in parts.items():
-        shown = "unknown: give --prices"
+        shown = "unknown: give --config budget.prices=FILE"
         if part is not None:
             mean, low, high = (
                 f"{value:,.{4 if part.mean < 10 else 0}f}" for value in vars(part).values()
@@ -288,7 +288,10 @@ def _source(
         return data
     if not hub:
         where = f" or --hub for {benchmark.hub}" if benchmark.hub else ""
-        raise ConfigError(f"{benchmark.name} needs its data: give --data PATH{where}.")
+        own = (
+            f"; a checkout of the repository has {benchmark.checkout}" if benchmark.checkout else ""
+        )
+        raise ConfigError(f"{benchmark.name} needs its data: give --data PATH{where}{own}.")
     if not benchmark.hub:
         raise ConfigError(f"{benchmark.name} is on no hub; give its files with --data PATH.")
     return benchmark.hub if split is None else f"{benchmark.hub}[{split}]"
@@ -352,7 +355,8 @@ def _list(as_json: bool) -> None:
         facts = {"name": name, "measures": one.page().measures, "hub": one.hub}
         shown.append({**facts, "kinds": sorted(one.kinds), "modes": dict(one.modes)})
         modes = f" · modes: {', '.join(one.modes)}" if one.modes else ""
-        lines.append(f"{name:<{width}}  {facts['measures'] or one.version}{modes}")
+        own = f" · in a checkout: --data {one.checkout}" if one.checkout else ""
+        lines.append(f"{name:<{width}}  {facts['measures'] or one.version}{modes}{own}")
     opt.show(as_json, shown, lines)
 
 

@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 import typer
 from typer.core import TyperGroup
 
-from rm_gallery.cli.settings import MOVED, say_later
+from rm_gallery.cli.settings import MOVED, one_line_errors, refusal, say_later
+from rm_gallery.core.utils.names import unknown_name
 
 
 @dataclass
@@ -76,12 +77,20 @@ class LazyGroup(TyperGroup):
                 option.default = False
         return options
 
+    def parse_args(self, context: Any, args: list[str]) -> list[str]:
+        """Read the options before the command; refused in one line."""
+        with one_line_errors(context, args):
+            left: list[str] = super().parse_args(context, [*args])
+        return left
+
     def resolve_command(self, context: Any, args: list[str]) -> Any:
         """The command that is asked for, also by its earlier name, and what is left for it."""
         new = None if context.parent else MOVED.get(args[0])
         if new is not None:
             say_later(context, f"{args[0]} is {new} now.")
             args = [*new.split(), *args[1:]]
+        if args[0] not in self.commands.data and not args[0].startswith("-"):
+            raise refusal(context, unknown_name("command", args[0], self.commands))
         return super().resolve_command(context, args)
 
     def list_commands(self, context: Any) -> list[str]:

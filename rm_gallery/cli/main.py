@@ -182,15 +182,7 @@ def _run_command() -> None:
     try:
         command = _command()
         set_so, origins = defaults(command)
-        try:
-            command(default_map=set_so, obj=origins)
-        except SystemExit as done:
-            # typer names the option of a value it refuses, not where the value stands
-            if done.code == 2 and origins:
-                sys.stderr.write(
-                    f"Settings were also read from: {', '.join(sorted({*origins.values()}))}.\n"
-                )
-            raise
+        command(default_map=set_so, obj=origins)
     except ConfigError as error:
         _say(error)
         sys.exit(2)

@@ -282,7 +282,7 @@ class Running:
         if self.max_cost is not None and prices is None and is_setting("max_cost"):
             # a limit in a file of settings must not stop a rule, which costs nothing, nor be lost
             # where a model is called
-            prices = PriceTable({}, "a run without --prices")
+            prices = PriceTable({}, "a run without budget.prices")
         return Budget(prices=prices, **limits)
 
     @contextmanager

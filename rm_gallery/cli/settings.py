@@ -9,12 +9,14 @@ import shlex
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
+from typer.utils import get_params_from_function
 
 from rm_gallery.core.utils.defaults import FUZZ_TEXTS
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
@@ -90,7 +92,7 @@ def _explain(words: tuple[str, ...], inner: Any) -> None:
         inner.params.append(shared["dry_run"])
     taken = [each.name for each in inner.params if each.param_type_name == "argument"]
     inner.params += [shared[f"old_{name}"] for name in ARGUMENTS if name in taken]
-    inner.invoke = partial(_invoke, inner.invoke, words, own)
+    inner.invoke = partial(_invoke, inner.invoke, own)
     inner.parse_args = partial(_parsed_value, inner.parse_args, inner.params)
 
 
@@ -116,7 +118,102 @@ def _parsed_value(
         if new in known and old not in known:
             arguments[place] = f"{new}{equals}{value}"
             say_later(context, f"{old} is spelled {new} now.")
-    return parse(context, _reward_first(context, arguments))
+    with one_line_errors(context, arguments):
+        left = parse(context, _reward_first(context, [*arguments]))
+    _check_order(context)
+    return left
+
+
+def _check_order(context: Any) -> None:
+    """Refuse a REWARD and what it judges in the wrong order; each command would say another thing
+    is missing.
+    """
+    from rm_gallery.core.reward.registry import RewardRegistry
+
+    taken = [each.name for each in context.command.params if each.param_type_name == "argument"]
+    if taken[:1] != ["reward"] or len(taken) != 2 or not context.params.get("reward"):
+        return
+    first, behind = (_listed(context.params[name]) for name in taken)
+    if RewardRegistry.is_spelled(first[0]):
+        return
+    for word in behind:
+        if isinstance(word, str) and RewardRegistry.is_spelled(word) and not Path(word).exists():
+            call = shlex.join([*_words_of(context), word, first[0]])
+            raise refusal(
+                context,
+                f"{word} is a reward, and the reward comes first: rm-gallery {redact(call)}.",
+            )
+
+
+UsageError: Any = typer.BadParameter.__base__
+"""What typer raises for a command line it cannot read; newer versions hold it under another name."""
+
+
+@contextmanager
+def one_line_errors(context: Any, arguments: list[str]) -> Iterator[None]:
+    """Raise ConfigError with what was found and what to give where typer would print its usage.
+
+    CI logs and docs/gates.md count on one line of stderr for a refusal.
+    """
+    try:
+        yield
+    except UsageError as error:
+        if type(error).show is not UsageError.show:  # no arguments: the help is the answer
+            raise
+        raise refusal(context, _usage_fault(context, arguments, error)) from None
+
+
+def refusal(context: Any, fault: str) -> ConfigError:
+    """The refusal of a command line, with where its options are explained."""
+    return ConfigError(f"{fault} See {shlex.join(('rm-gallery', *_words_of(context)))} --help")
+
+
+def _usage_fault(context: Any, arguments: list[str], error: Any) -> str:
+    parameter = getattr(error, "param", None)
+    if parameter is not None:
+        # only the fault of a missing value has a `param_type`
+        if hasattr(error, "param_type"):
+            return f"{_shown_name(parameter)} is missing."
+        given, _, _ = context.command.make_parser(context).parse_args([*arguments])
+        value = parameter.consume_value(context, given)[0]
+        found = ", ".join(map(str, _listed(value)))
+        place = "" if (origin := _origin(context, parameter)) == TYPED_HERE else f"{origin}: "
+        wanted = _wanted(context.command, parameter.name) or str(error.message)
+        return f"{place}{_shown_name(parameter)}: found {redact(found)}; {wanted}."
+    if not hasattr(error, "possibilities"):  # which an unknown option alone has
+        return str(error.format_message()).rstrip(".") + "."
+    spelled = {
+        name: f"--config {group}.{option.name}=" if (group := group_of(option)) else name
+        for option in context.command.params
+        for name in option.opts
+        if option.param_type_name == "option"
+        and (group_of(option) or not getattr(option, "hidden", False))
+    }
+    name = error.option_name.partition("=")[0]
+    near = ", ".join(spelled[each] for each in nearest(name, spelled))
+    return f"There is no option {name}." + (f" Did you mean {near}?" if near else "")
+
+
+def _wanted(command: Any, name: str) -> str:
+    """What the value of a parameter has to be, from its annotation."""
+    parameter = get_params_from_function(command.callback).get(name)
+    if parameter is None:
+        return ""
+    kind: Any = parameter.annotation
+    if get_origin(kind) is not Literal:
+        kind = next((each for each in get_args(kind) if each is not type(None)), kind)
+    if get_origin(kind) is Literal:
+        return f"give {', '.join(get_args(kind))}"
+    what = {int: "a whole number", float: "a number", bool: "true or false"}.get(kind)
+    low, high = (getattr(parameter.default, each, None) for each in ("min", "max"))
+    if low is not None and what:
+        what += f" of {low:g} or more" if high is None else f" from {low:g} to {high:g}"
+    return f"give {what}" if what else ""
+
+
+def _shown_name(parameter: Any) -> str:
+    option = parameter.param_type_name == "option"
+    return str(parameter.opts[0] if option else parameter.metavar or parameter.name)
 
 
 def _reward_first(context: Any, arguments: list[str]) -> list[str]:
@@ -166,7 +263,7 @@ def _read_config(context: typer.Context, places: list[str] | None) -> None:
     commands = dict(walk(root.command) if words else [((), context.command)])
     known_options = {path: options_of(inner) for path, inner in commands.items()}
     options = known_options[words]
-    values, origins = {**(context.default_map or {})}, root.obj or {}
+    values, origins = {**(context.default_map or {})}, root.ensure_object(dict)
     typed = context.meta.setdefault(TYPED, set())
     for place in places:
         key, equals, text = place.partition("=")
@@ -219,12 +316,12 @@ def _shared_options(
     pass
 
 
-def _invoke(invoke: Callable[[Any], Any], words: tuple[str, ...], own: bool, context: Any) -> Any:
+def _invoke(invoke: Callable[[Any], Any], own: bool, context: Any) -> Any:
     """Run the command, or print its settings; `own` where it has a `--dry-run` of its own."""
     dry, refused = context.params["dry_run"] if own else context.meta.get(DRY), False
     try:
         if dry:
-            for line in _option_lines(context, words):
+            for line in _option_lines(context):
                 typer.echo(line, err=own)  # where the command itself says what it understood
         elif unread := _unknown_variables(context.find_root().command):
             # RM_GALLERY_MAXCALLS=10 once limited nothing and said nothing
@@ -305,23 +402,28 @@ def _applied(invoke: Callable[[Any], Any], context: Any) -> Any:
             context.params[option.name] = option.default
 
 
-def _option_lines(context: Any, words: tuple[str, ...]) -> Iterator[str]:
-    """`--option = value (origin)` for each parameter of the command that runs."""
+TYPED_HERE = "command line"
+
+
+def _origin(context: Any, parameter: Any) -> str:
+    """Where the value of a parameter comes from, for people."""
     origins: Mapping[str, str] = context.find_root().obj or {}
+    return {
+        "COMMANDLINE": TYPED_HERE,
+        "ENVIRONMENT": f"environment, {parameter.envvar}",
+        "DEFAULT_MAP": origins.get(".".join((*_words_of(context), parameter.name)), FILE),
+    }.get(_of_source(context, parameter), "default")
+
+
+def _option_lines(context: Any) -> Iterator[str]:
+    """`--option = value (origin)` for each parameter of the command that runs."""
     for parameter in context.command.params:
         if parameter.name == "dry_run" or not parameter.expose_value:
             continue
-        origin = {
-            "COMMANDLINE": "command line",
-            "ENVIRONMENT": f"environment, {parameter.envvar}",
-            "DEFAULT_MAP": origins.get(".".join((*words, parameter.name)), FILE),
-        }.get(_of_source(context, parameter), "default")
-        option = parameter.param_type_name == "option"
-        name = parameter.opts[0] if option else parameter.metavar or parameter.name
         value = context.params.get(parameter.name, parameter.get_default(context))
         value = [*value] if isinstance(value, tuple) else value
         shown = redact(str(value)) if value not in (None, []) else "not set"
-        yield f"{name} = {shown}  ({origin})"
+        yield f"{_shown_name(parameter)} = {shown}  ({_origin(context, parameter)})"
     yield from (f"{one}." for one in _unknown_variables(context.find_root().command))
 
 

@@ -522,6 +522,10 @@ def judge_select(
     named = {"graders": [{"name": name} for name in judges]}
     known = read_config(Path(judges[0])) if configured else named
     people = labels or known.get("labels")
+    if people is None:
+        raise ConfigError(
+            "people's labels are missing; name their column with --labels, or as `labels:` in a config."
+        )
     if not isinstance(people, str):
         raise ConfigError(
             f"{judges[0]}: `labels:` is {people!r:.60}; name one column of labels, the same for "

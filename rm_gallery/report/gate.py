@@ -70,9 +70,14 @@ class QualityGate:
         they would fail whatever follows.
         """
         figures = reference.report
-        for n, allowed, option in (
-            (count_of(figures, "n_failed"), self.max_failures, "failures"),
-            (_unscored(figures), self.unscored_allowed, "unscored"),
+        for n, allowed, option, key in (
+            (count_of(figures, "n_failed"), self.max_failures, "--max-failures ", "max_failures"),
+            (
+                _unscored(figures),
+                self.unscored_allowed,
+                "--config result.max_unscored=",
+                "max_unscored",
+            ),
         ):
             if n > allowed:
                 raise ConfigError(
@@ -80,7 +85,7 @@ class QualityGate:
                     f"{count_of(figures, 'n'):,} rows{_causes(figures)}, and counted as right they "
                     "would fail any run that follows it. Run the command that made it once more to "
                     "judge them, name another run, or allow so "
-                    f"many with --max-{option} {n} (max_{option}={n})."
+                    f"many with {option}{n} ({key}={n})."
                 )
 
     @property

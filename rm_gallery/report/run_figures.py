@@ -277,7 +277,7 @@ def spent(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> list[tu
         (f"{name or 'the model'} answered as", single_line(ids)) for name, ids in run.served.items()
     ]
     if isinstance(usage.get("cost"), (int, float)):
-        shown.append(("cost", f"{number(usage['cost']):,.4f} (in the currency of --prices)"))
+        shown.append(("cost", f"{number(usage['cost']):,.4f} (in the currency of budget.prices)"))
     if seconds:
         shown.append(("time of the last part", duration(seconds)))
         if number(figures.get("calls")):

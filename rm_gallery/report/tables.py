@@ -177,7 +177,7 @@ def print_check(check: RewardCheck) -> None:
     ]
     lost = [f"{effect} ({', '.join(trainers)})" for effect, trainers in check.missing.items()]
     lines += [f"in training: {' · '.join(gains)}"] if gains else []
-    lines += [f"a missing score there: {'; '.join(lost)}"]
+    lines += [f"a missing score there: {'; '.join(lost)}", *filter(None, [check.untried])]
     _print(["completion"], ["score", *names, "unscored", "failed"], rows, lines)
 
 

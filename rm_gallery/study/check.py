@@ -106,6 +106,21 @@ class RewardCheck(Record):
         """The findings that fail the check."""
         return [finding for finding in self.findings if finding.level == "fault"]
 
+    @property
+    def untried(self) -> str:
+        """Which completions could not be made of any case, and why; empty where all were."""
+        kinds = {one.kind for one in self.tried}
+        missing = [kind for kind in (*PARTLY, "off-format") if kind not in kinds]
+        if not missing:
+            return ""
+        why = (
+            "no gold completion states its answer inside more text, where it could be changed or "
+            "left out"
+            if "gold" in kinds
+            else "no case has a gold completion, or an answer to make one of"
+        )
+        return f"not tried: {', '.join(missing)}: {why}; --cases FILE names others"
+
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
         return {

@@ -15,7 +15,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from rm_gallery.core.data.labels import value_of
+from rm_gallery.core.data.labels import VALUE, value_of
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.load.readers import SOURCE_NAME
 from rm_gallery.core.data.schema import blank_is_none
@@ -25,7 +25,7 @@ from rm_gallery.core.graders.base import score_of
 from rm_gallery.core.graders.llm import shown
 from rm_gallery.core.graders.rows import MissingField, TableRow, mapped, row_of
 from rm_gallery.core.graders.run import Results
-from rm_gallery.core.runner.grading_runner import GradingRunner, rows_of
+from rm_gallery.core.runner.grading_runner import GraderConfig, GradingRunner, rows_of
 from rm_gallery.core.score import NOT_BEGUN, stopped
 from rm_gallery.core.stats import Floats, Integers, np
 from rm_gallery.core.stats.agreement import spearman_estimate
@@ -312,6 +312,7 @@ def grade(
         deque()
     )
     tell = on_graded or (lambda _: None)
+    absent = _AbsentColumns(runner.grader_configs)
 
     def drawn() -> Iterator[Mapping[str, Any]]:
         rows = iter(_drawn(data, limit, seed, own_rows))
@@ -325,6 +326,7 @@ def grade(
             given = {name: _label(row, column, where) for name, column in wanted.items()}
             second = _label(row, second_labels, where, "second_labels")
             waiting.append((where, row, given, second))
+            absent.see(row)
             yield row
 
     with (
@@ -350,6 +352,7 @@ def grade(
                 about = {"id": row.sample_id, "key": row.sample_key, "cluster": group}
                 earned = _earned(by_grader[main], results[main], known.get(main))
                 keeping.add({**about, **earned, **_row_record(where.number, fields, results, main)})
+    absent.check(control.over)
     _count_unread(by_grader, reasons, control)
     clusters, in_file = Clusters.of_hashes(asked).codes, isinstance(data, (str, Path))
     parts = {name: column.figure(clusters) for name, column in by_grader.items()}
@@ -467,6 +470,30 @@ def _check_column(what: str, column: str | None, row: Mapping[str, Any], where: 
         raise ConfigError(f"{what}: {where}: {_no_column(column, row)}")
 
 
+class _AbsentColumns:
+    """The columns that graders read and no row has had yet: a misspelt one would fail row by row."""
+
+    def __init__(self, graders: Mapping[str, GraderConfig]) -> None:
+        self._readers = {
+            column: name
+            for name, config in graders.items()
+            for column in (config.grader.reads if config.mapper is None else ())
+        }
+        self._row: Mapping[str, Any] | None = None
+
+    def see(self, row: Mapping[str, Any]) -> None:
+        """Take note of the columns of a row."""
+        self._row = row
+        for column in self._readers.keys() & row.keys():
+            del self._readers[column]
+
+    def check(self, stopped: bool) -> None:
+        """Raise ConfigError for a column that no row had; a run that stopped has not seen all."""
+        if self._row is not None and not stopped:
+            for column, name in self._readers.items():
+                raise ConfigError(f"{name}: {_no_column(column, self._row)}")
+
+
 def _no_column(name: str, row: Mapping[str, Any]) -> str:
     return unknown_name("column", name, [str(column) for column in row])
 
@@ -481,8 +508,7 @@ def _label(
     value = value_of(cell)
     if value is None and cell is not None:
         raise ConfigError(
-            f"{what}: {where}, column '{column}' is {cell!r:.60}; a label is a number, true or "
-            f"false."
+            f"{what}: {where}, column '{column}': expected {VALUE}, found {cell!r:.60}."
         )
     return value
 

@@ -29,7 +29,7 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 
 T = TypeVar("T")
 Cell = str | None
-_LABELS = ("--labels", "--label-column")
+_LABELS = ("--labels", "columns.label_column")
 
 
 _BLOCK, _BLOCK_CHARACTERS = 512, 1 << 18
@@ -308,12 +308,13 @@ def filled_ids(sheet: Sheet, column: str, needed: str) -> Iterator[Any]:
 def row_ids(sheet: Sheet, column: str) -> list[str]:
     """The ids of a table's rows as text; ConfigError for a blank or doubled one."""
     ids = [id_text(cell) for cell in filled_ids(sheet, column, "row needs its id.")]
-    doubled = [name for name, times in Counter(ids).items() if times > 1]
+    doubled = [(name, times) for name, times in Counter(ids).most_common() if times > 1]
     if doubled:
         raise ConfigError(
-            f"{sheet.name}: column '{column}' (--id) names {len(doubled)} rows more than once, "
-            f"such as {doubled[0][:40]!r}; name a column that tells rows apart, or call this one "
-            f"--cluster."
+            f"{sheet.name}: column '{column}' (--id) gives {sum(n for _, n in doubled):,} of "
+            f"{len(ids):,} rows an id that another has: {doubled[0][0][:40]!r} stands "
+            f"{doubled[0][1]:,} times; name a column that tells rows apart, or call this one "
+            f"columns.cluster."
         )
     return ids
 
@@ -418,9 +419,9 @@ def labels_of(
     if label_column is None and len(rest) != 1:
         raise ConfigError(
             f"{labels} has the columns {', '.join(other.columns)}; say which holds labels: "
-            f"--label-column COL."
+            f"--config columns.label_column=COL."
         )
-    given = other.values(label_column or rest[0], "--label-column", read, expected)
+    given = other.values(label_column or rest[0], "columns.label_column", read, expected)
     matched = _matched(
         sheet, other, id_column, "labels are joined by equal ids only, so mend or remove these."
     )
@@ -443,16 +444,17 @@ def label_chances(
         return None
     if labels is None:
         raise ConfigError(
-            "--label-probability says how labelled rows were drawn; name the labels with --labels."
+            "columns.label_probability says how labelled rows were drawn; name the labels with "
+            "--labels."
         )
-    chances = sheet.values(column, "--label-probability")
+    chances = sheet.values(column, "columns.label_probability")
     for place, label, chance in zip(sheet.places, labels, chances, strict=True):
         if (label is not None and chance is None) or (
             chance is not None and not 0.0 < chance <= 1.0
         ):
             raise ConfigError(
-                f"{place}, column '{column}' (--label-probability): expected a probability above 0 "
-                f"and at most 1 for every labelled row, found "
+                f"{place}, column '{column}' (columns.label_probability): expected a probability "
+                f"above 0 and at most 1 for every labelled row, found "
                 f"{'a blank cell' if chance is None else f'{chance:g}'}"
             )
     return chances

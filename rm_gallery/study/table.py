@@ -433,6 +433,9 @@ class _ScoreCounter:
                 extra["agreement"][name] = None if order is None else order.estimate
                 extra["agreement"][f"{name}_ci95"] = None if order is None else order.interval()
             extra["corrected"] = rows.corrected(values, None, of.bounds)
+            low, high = (math.nan if end is None else end for end in of.bounds)
+            if outside := int(((labels < low) | (labels > high)).sum()):
+                extra["labels_outside"] = {"n": outside, "range": [*of.bounds]}
         return ScoreReport(**vars(whole) | {"extra": extra}, by_subset=parts)
 
     def _verdicts(self, values: Floats, labels: Floats, both: Bools) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def _prompt_hash(text: Cell, place: int) -> int:
 
 def _clusters(sheet: Sheet, hashes: Any, cluster: str | None) -> tuple[Clusters, str]:
     if cluster is not None:
-        cells = sheet.column(cluster, "--cluster")
+        cells = sheet.column(cluster, "columns.cluster")
         placed = zip(sheet.places, cells, strict=True)
         clusters = Clusters.of_names(
             sheet.rows.name(where) if cell is None else str(cell) for where, cell in placed
@@ -103,7 +103,10 @@ def _unused_cluster(sheet: Sheet, cluster: str | None) -> str:
             cells = (cell_of(row, name) for row in sheet.rows)
             filled = [str(cell) for cell in cells if cell is not None]
             if len(set(filled)) < len(filled):
-                return f"column '{name}' repeats: if its rows belong together, say --cluster {name}"
+                return (
+                    f"column '{name}' repeats: if its rows belong together, say --config "
+                    f"columns.cluster={name}"
+                )
     return ""
 
 

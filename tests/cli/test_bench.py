@@ -48,8 +48,7 @@ def test_list_names_every_benchmark_and_its_modes() -> None:
     plain = command("bench", "--list").out.splitlines()
     assert [line.split()[0] for line in plain if not line.startswith(" ")] == sorted(benchmarks())
     assert any(
-        line.startswith("rewardbench2 ") and line.endswith("modes: ranking, ratings")
-        for line in plain
+        line.startswith("rewardbench2 ") and "modes: ranking, ratings" in line for line in plain
     )
 
 

@@ -731,7 +731,7 @@ def test_a_limit_of_cost_without_prices_stops_what_calls_a_model_and_no_rule(
     refused = run(JUDGED)
     assert (
         refused.code == 2
-        and "max_cost is set, but a run without --prices has no price for" in refused.err
+        and "max_cost is set, but a run without budget.prices has no price for" in refused.err
     )
     monkeypatch.setenv("RM_GALLERY_PRICES", "prices.yaml")
     Path("prices.yaml").write_text("'*': {input: 1, output: 1}\n")

@@ -216,3 +216,180 @@ def test_cases_without_a_task_or_an_answer_name_the_columns(more: tuple[str, ...
     assert (
         command("check-reward", "one.py", "--cases", "judged.csv", "--reference", "human").code < 2
     )
+
+
+TYPED = [
+    ("score r t.csv --limit -5", "--limit: found -5; give a whole number of 1 or more."),
+    ("check-reward r --fuzz 0", "--fuzz: found 0; give a whole number of 1 or more."),
+    ("score r t.csv --fail-under abc", "--fail-under: found abc; give a number."),
+    ("view run --port 99999", "--port: found 99999; give a whole number from 0 to 65535."),
+    ("score r t.csv --limitt 3", "There is no option --limitt. Did you mean --limit"),
+    ("score r t.csv --max-callz 3", "Did you mean --config budget.max_calls="),
+    ("score r t.csv --limit", "'--limit' requires an argument."),
+    ("score r t.csv b c", "(b c)."),
+    ("score", "REWARD is missing."),
+    ("evaluators deploy -m a=b", "--id is missing."),
+    ("scor r", "There is no command 'scor'. Did you mean score"),
+    ("serve-token creat", "There is no command 'creat'. Did you mean create"),
+    ("--nope", "There is no option --nope."),
+]
+
+
+@pytest.mark.parametrize(("call", "fault"), TYPED, ids=[call for call, _ in TYPED])
+def test_a_command_line_that_cannot_be_read_is_refused_in_one_line(call: str, fault: str) -> None:
+    done = command(*call.split())
+    words = [each for each in call.split()[:2] if each in ("serve-token", "evaluators", "deploy")]
+    words = words or [each for each in call.split()[:1] if each[0] != "-" and each != "scor"]
+    [line] = done.err.splitlines()
+    assert done.code == 2 and done.out == "" and line.startswith("rm-gallery: ")
+    assert fault in line and line.endswith(f"See {' '.join(['rm-gallery', *words])} --help")
+
+
+def test_a_value_of_the_environment_that_is_refused_names_its_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RM_GALLERY_LIMIT", "few")
+    [line] = command("score", "length_baseline", *SCORE).err.splitlines()
+    assert "environment, RM_GALLERY_LIMIT: --limit: found few;" in line
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "winrate t.csv length_baseline --prompt q --a a --b a",
+        "score t.csv column:a",
+        "eval t.csv length_baseline",
+        "audit t.csv length_baseline",
+        "rejudge t.csv length_baseline",
+        "conflicts t.csv dec.py",
+        "bench rewardbench2 length_baseline",
+    ],
+)
+def test_a_reward_behind_what_it_judges_is_put_first_by_every_command(call: str) -> None:
+    name, data, reward, *_ = call.split()
+    done = command(*call.split())
+    assert done.code == 2 and done.err == (
+        f"rm-gallery: {reward} is a reward, and the reward comes first: rm-gallery {name} {reward} "
+        f"{data}. See rm-gallery {name} --help\n"
+    )
+
+
+def judged_rows() -> None:
+    rows = [f"r{k},{'pass' if k % 3 else 'fail'},{'yes' if k % 2 else 'no'}\n" for k in range(12)]
+    Path("judged.csv").write_text("id,human,judge\n" + "".join(rows))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "judge-select column:judge column:judg judged.csv --labels human",
+        "score column:judg judged.csv --labels human",
+    ],
+)
+def test_a_misspelt_column_of_verdicts_is_named_with_the_nearest(call: str) -> None:
+    judged_rows()
+    done = command(*call.split())
+    said = done.err.splitlines()[-1]
+    assert done.code == 2
+    assert said.startswith("rm-gallery: column:judg: There is no column 'judg'. Did you mean judge")
+
+
+def test_missing_labels_name_their_option_and_a_strange_one_what_is_taken() -> None:
+    judged_rows()
+    call = ("judge-select", "column:judge", "column:human", "judged.csv")
+    done = command(*call)
+    assert done.code == 2 and "--labels" in done.err and "None" not in done.err
+    Path("judged.csv").write_text("id,human,judge\nr0,pass,yes\nr1,maybe,no\n")
+    for words in (call, ("score", "column:judge", "judged.csv")):
+        done = command(*words, "--labels", "human")
+        assert done.code == 2 and "'maybe'" in done.err
+        assert all(word in done.err for word in ("a number", "pass", "good", "bad", "tie"))
+
+
+def test_a_judge_that_cannot_be_read_has_no_score_before_any_correction() -> None:
+    rows = [f"r{k},{'pass' if k % 3 else 'fail'},helpful\n" for k in range(12)]
+    Path("judged.csv").write_text("id,human,judge\n" + "".join(rows))
+    done = command("score", "column:judge", "judged.csv", "--labels", "human")
+    assert done.out.startswith("column:judge has no score")
+    assert "12 labels of people alone put the figure at" in " ".join(done.out.split())
+
+
+@pytest.mark.parametrize(("high", "low", "differ"), [("5", "2", True), ("1", "0", False)])
+def test_labels_in_another_unit_than_the_scores_are_pointed_out(
+    high: str, low: str, differ: bool
+) -> None:
+    rows = [f"r{k},{high if k % 3 else low},{k % 2}\n" for k in range(24)]
+    Path("judged.csv").write_text("id,human,judge\n" + "".join(rows))
+    done = command("score", "column:judge", "judged.csv", "--labels", "human", "--json")
+    said = "24 labels lie outside the range of the scores (0 to 1): they may be in another unit"
+    assert (said in done.out) is differ
+
+
+OWN = "from rm_gallery import reward_function\n\n\n@reward_function\n"
+
+
+def test_every_reward_that_misses_its_reference_names_the_option() -> None:
+    Path("own.py").write_text(f"{OWN}def own(messages, ground_truth):\n    return 1.0\n")
+    for name in ("own.py", "accuracy"):
+        assert "name the column with --reference" in command("score", name, *SCORE).err
+
+
+@pytest.mark.parametrize(
+    ("parameter", "given", "found"),
+    [
+        ("limit=40", "limit=abc", "limit is 'abc'; give a number, as in --param limit=1."),
+        ("limit: float = 1", "limit=true", "limit is True; give a number"),
+        ("strict=False", "strict=maybe", "strict is 'maybe'; give true or false"),
+    ],
+)
+def test_a_parameter_of_a_function_is_checked_before_the_first_row(
+    parameter: str, given: str, found: str
+) -> None:
+    Path("own.py").write_text(f"{OWN}def own(messages, {parameter}):\n    return 1.0\n")
+    done = command("score", "own.py", *SCORE, "--param", given)
+    assert done.code == 2 and found in done.err and done.out == ""
+    name = given.partition("=")[0]
+    assert (
+        command("score", "own.py", *SCORE, "--param", f"{name}=3").code == int(name == "strict") * 2
+    )
+
+
+def test_a_refused_parameter_of_a_rule_says_what_was_found() -> None:
+    done = command("score", "length_baseline", *SCORE, "--param", "shortest=maybe")
+    assert done.code == 2 and "shortest: " in done.err and "found 'maybe'" in done.err
+
+
+@pytest.mark.parametrize(("option", "value"), [("--precision", "3"), ("--detect", "5")])
+def test_a_plan_in_points_names_its_option_and_shares(option: str, value: str) -> None:
+    done = command("plan", option, value)
+    assert done.code == 2 and f"({option}) is {value}" in done.err
+    assert "3 points are 0.03" in done.err and "--sd" in done.err
+
+
+def test_what_a_check_could_not_try_is_said_with_the_reason() -> None:
+    Path("own.py").write_text(
+        f"{OWN}def own(messages, ground_truth):\n"
+        "    return float(messages[-1].text.strip() == ground_truth)\n"
+    )
+    done = command("check-reward", "own.py")
+    said = " ".join(done.out.split())
+    assert (
+        "not tried: truncated, hollow, wrong, all answers, off-format: no gold completion" in said
+    )
+    boxed = command("check-reward", "math_verify_reward")
+    assert "not tried" not in boxed.out
+
+
+def test_rows_that_all_have_one_id_are_counted() -> None:
+    Path("same.csv").write_text("id,q,a\n" + "x,q,y\n" * 5)
+    done = command("score", "length_baseline", "same.csv", *SCORE[1:], "--id", "id")
+    assert (
+        done.code == 2
+        and "gives 5 of 5 rows an id that another has: 'x' stands 5 times" in done.err
+    )
+
+
+def test_a_benchmark_whose_rows_a_checkout_has_names_them() -> None:
+    assert "data/test.parquet" in command("bench", "length_baseline", "rewardbench2").err
+    [line] = [one for one in command("bench", "--list").out.splitlines() if "test.parquet" in one]
+    assert line.startswith("rewardbench2 ")

@@ -49,8 +49,10 @@ WRONG = [
         "rm-gallery.toml: llm is a date; give text, a number, true, false or a list.",
     ),
     ("llm =", "rm-gallery.toml is no TOML file"),
-    ("max_workers = 'many'", "--max-workers"),
-    ("max_workers = 'many'", "Settings were also read from: rm-gallery.toml."),
+    (
+        "max_workers = 'many'",
+        "rm-gallery.toml: --max-workers: found many; give a whole number of 1 or more.",
+    ),
 ]
 
 

@@ -172,4 +172,4 @@ def test_an_unfinished_comparison_is_continued(
     assert (finished.code, found["n"], found["n_scored"], found["stopped"]) == (0, N, N, None)
     assert asked + server.stats()["requests"] == 2 * N, "no call is repeated"
     refused = judged(server, data, *options, "--b", "Thema")
-    assert refused.code == 2 and "--force-new" in refused.err
+    assert refused.code == 2 and "run.force_new=true" in refused.err

@@ -345,7 +345,7 @@ def test_a_folder_without_replies_goes_on_and_vouches_for_nothing(
     assert plain.compared == {"records": 0, "of": N, "scores": 0, "missed": N}
     said = told[-1]
     assert f"0 of {N} kept records were compared with today's code, by 0 scores" in said
-    assert f"{N} more scores could not be" in said and "--force-new" in said
+    assert f"{N} more scores could not be" in said and "run.force_new=true" in said
 
 
 def test_a_folder_that_lost_its_replies_is_refused(plain: Runs) -> None:
@@ -353,7 +353,7 @@ def test_a_folder_that_lost_its_replies_is_refused(plain: Runs) -> None:
     path = plain.folder / FILE_NAME
     for kept in (path.read_bytes().splitlines(keepends=True)[:4], []):
         path.write_bytes(b"".join(kept))
-        with pytest.raises(ConfigError, match="replies-1.log has lost .* --force-new"):
+        with pytest.raises(ConfigError, match="replies-1.log has lost .* run.force_new"):
             plain.go()
 
 

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rm_gallery.core.utils.errors import ConfigError
 from tests.support.children import ROOT
 from tests.support.command import command
 
@@ -37,11 +38,8 @@ def misspelt(arguments: list[str]) -> str | None:
                 return f"there is no command {name}"
             here = here.commands[name]
         here.make_context(here.name, list(arguments)).close()
-    except Exception as error:
-        # click's, of which some versions of typer have a copy
-        if not hasattr(error, "format_message"):
-            raise
-        return str(error.format_message())
+    except ConfigError as error:
+        return str(error)
     return None
 
 

@@ -138,7 +138,8 @@ def test_every_message_that_is_shown_is_what_the_command_says(
     calls = [line.removeprefix("$ rm-gallery ").split() for line in lines if line.startswith("$ ")]
     *before, done = [command(*call) for call in calls]
     assert done.code in (1, 2) and all(each.code == 0 for each in before)
-    assert [line for line in lines[len(calls) :] if line not in done.err] == [], done.err
+    said = done.err.replace(str(tmp_path), "/home/me").splitlines()
+    assert [line for line in lines[len(calls) :] if line not in said] == [], done.err
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -185,7 +185,7 @@ def test_one_killed_between_sending_and_noting_is_found_again(
     data, folder = write_data(tmp_path / "data.jsonl", N), tmp_path / "run"
     with batch_server(server) as there:
         sent = here(*arguments(data, there.url, folder, "--submit"))
-        assert sent.code != 0 and "without --submit" in sent.err and there.requests == [N]
+        assert sent.code != 0 and "without run.submit" in sent.err and there.requests == [N]
         assert records(folder) == []
         first, _ = _noted(folder).splitlines()
         (folder / batches.FILE_NAME).write_text(first + "\n")

@@ -130,7 +130,7 @@ def test_one_budget_and_one_rate(cluster: Any, server: JudgeServer) -> None:
     options: dict[str, Any] = {"engine": "ray", "max_workers": 32, "cache": False}
     ran = run(make_judge(server.base_url), make_samples(N), budget=budget, **options)
     assert server.stats()["requests"] == ran.control.calls == 50
-    assert ran.control.stopped is not None and "--max-calls of 50" in ran.control.stopped
+    assert ran.control.stopped is not None and "budget.max_calls of 50" in ran.control.stopped
     states = Counter(
         issue.reason for sample in ran.samples for issue in sample.output[0].answer.reward.issues
     )

@@ -179,7 +179,7 @@ def test_what_was_not_asked_is_no_score(
     assert (
         len(found) == N
         and control.stopped
-        and "--max-calls" in control.stopped
+        and "budget.max_calls" in control.stopped
         and control.calls == CALLS
     )
     stopped = [

@@ -48,9 +48,6 @@ def test_calls_print_what_they_did(
         done = command(*shlex.split(line["call"]))
         if done.code == 2:
             assert done.out == "" and "Traceback" not in done.err
-            if done.err.startswith("Usage: "):  # the rest is in the words of a package
-                named = re.search(r"--[\w-]+|argument", done.err.splitlines()[-1])
-                return {"code": 2, "said": f"usage: {named and named[0]}"}
             return {
                 "code": 2,
                 "said": done.err.strip().replace("rm-gallery: ", "").replace(str(tmp_path), ""),

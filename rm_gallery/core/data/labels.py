@@ -14,7 +14,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-VALUE = "a number or a verdict such as pass or fail"
 WORDS = {
     **dict.fromkeys(("pass", "passed", "yes", "true", "correct", "good", "win", "safe"), 1.0),
     **dict.fromkeys(
@@ -26,6 +25,8 @@ WORDS = {
     "tie": 0.5,
 }
 """What is said of one answer."""
+VALUE = f"a number or one of {', '.join(word for word in WORDS if len(word) > 1)}"
+"""What `value_of` takes, for messages."""
 TIES = frozenset(
     {"tie", "draw", "equal", "same", "both", "=", "c", "neither", "unentschieden", "gleich", "平局"}
 )

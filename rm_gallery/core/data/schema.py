@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from rm_gallery.core.model.message import ChatMessage, MessageRole
 from rm_gallery.core.text.canonical import OPENED, opened, opens_thought, turn_text
-from rm_gallery.core.utils.errors import Cause, DataError
+from rm_gallery.core.utils.errors import Cause, DataError, Unscored
 from rm_gallery.core.utils.file import written_whole
 from rm_gallery.core.utils.identity import digest, hashed, is_unicode
 
@@ -181,6 +181,15 @@ _WRITES = frozenset((MessageRole.ASSISTANT, MessageRole.USER))
 
 
 _TRUTH = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+
+
+def no_reference(reward: str) -> Unscored:
+    """What a reward says of a sample without the reference that it needs, with where one is named."""
+    return Unscored(
+        f"{reward} needs a reference: set answer.label['reference'], or metadata 'reference' or "
+        "'ground_truth'; of a table or data set, name the column with --reference (reference=).",
+        reason="no_reference",
+    )
 
 
 class DataSample(BaseModel):

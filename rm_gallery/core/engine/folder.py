@@ -133,7 +133,8 @@ def _compared(value: Any) -> tuple[Any, bool]:
 
 
 _REMEDY = (
-    "Use another folder, or --force-new (force_new=True) to move this one aside and start anew."
+    "Use another folder, or --config run.force_new=true (force_new=True) to move this one aside "
+    "and start anew."
 )
 
 
@@ -481,8 +482,7 @@ class RunFolder(RunStore):
         return ConfigError(
             f"{self.path} holds results of something else under the same settings, such as other "
             f"code, another file that it reads or another environment: of {data.sample_id!r:.60} "
-            f"{what}. Use another folder, or --force-new (force_new=True) to move this "
-            "one aside and start anew. What is random by design says deterministic = False, and is "
+            f"{what}. {_REMEDY} What is random by design says deterministic = False, and is "
             "not compared."
         )
 
@@ -682,8 +682,8 @@ class ResumeCheck:
             return told
         return (
             f"{told}; {self.missed:,} more scores could not be, since the replies that they were "
-            f"made of are not kept in the folder, and are taken over as they are. --force-new "
-            f"(force_new=True) judges all anew."
+            f"made of are not kept in the folder, and are taken over as they are. --config "
+            f"run.force_new=true (force_new=True) judges all anew."
         )
 
     def learn(self, n: int, seconds: float) -> None:

@@ -358,7 +358,7 @@ class BatchCalls:
             self._note(each, batch=each.batch)
             said = (
                 f"batch {each.batch} of {len(lines):,} requests is sent; the same command begun "
-                f"again, without --submit (submit=), collects it"
+                f"again, without run.submit (submit=), collects it"
             )
             logger.info("{}", said)
             if self._on_sent is not None:

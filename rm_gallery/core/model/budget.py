@@ -471,10 +471,10 @@ class Budget:
         cost = "" if used.cost is None else f", cost {used.cost:.4f}"
         earlier = " in all parts of this run" if self._counted else ""
         return (
-            f"--max-{kind} of {self.limits[kind]:,.10g}{unit} reached (used{earlier}: calls "
+            f"budget.max_{kind} of {self.limits[kind]:,.10g}{unit} reached (used{earlier}: calls "
             f"{used.calls:,}, tokens {used.total_tokens:,}{cost}; in flight: {self._in_flight:,}). "
-            f"Everything finished is kept; run the same command with a higher --max-{kind} to do "
-            "the rest."
+            f"Everything finished is kept; run the same command with a higher "
+            f"--config budget.max_{kind}= to do the rest."
         )
 
 

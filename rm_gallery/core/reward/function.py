@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, S
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from numbers import Real
 from operator import attrgetter
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, overload
 
@@ -27,7 +28,7 @@ from rm_gallery.core.data.conversation import (
     messages_of,
     response_in,
 )
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.data.schema import DataSample, no_reference
 from rm_gallery.core.engine.context import current_run
 from rm_gallery.core.reward.base_kinds import (
     BaseListWiseReward,
@@ -47,7 +48,7 @@ from rm_gallery.core.reward.registry import class_for
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import OF_SCORES
 from rm_gallery.core.score import Bounds, checked_bounds
-from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
+from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.identity import plain_form, remembered_by
 from rm_gallery.core.utils.log import logger
 from rm_gallery.core.utils.names import check_known
@@ -191,6 +192,14 @@ GIVEN = _OF_THE_CALL | {"original_messages", "ground_truth"}
 """
 
 
+_PLAIN: Mapping[Any, tuple[str, tuple[type, ...]]] = {
+    bool: ("true or false", (bool,)),
+    int: ("a number", (Real,)),
+    float: ("a number", (Real,)),
+}
+"""By plain annotation what a fixed value has to be, in words and as classes."""
+
+
 def _then(returned: Any, read: Callable[[Any], Any]) -> Any:
     """`read` of what was returned, or of what is awaited where it has to be."""
 
@@ -222,6 +231,7 @@ class _OfFunction(BaseReward):
             if not isinstance(function, RewardFunction):
                 function = RewardFunction(function)
             settings = {"name": function.name, **settings, "function": function}
+            function.check_values(settings.get("params") or {})
         super().__init__(**settings)
 
     def is_async(self) -> bool:
@@ -463,6 +473,24 @@ class RewardFunction(Generic[R]):
         """Whether the function has a parameter of this name, or takes all."""
         return self._takes_all or name in self.named
 
+    def check_values(self, fixed: Mapping[str, Any]) -> None:
+        """ConfigError for a fixed value that is no number, or no bool, where the parameter's plain
+        annotation, else its default, is one: every row would fail with the function's own error.
+        """
+        hints = resolved_hints(self.function)
+        parameters = inspect.signature(self.function).parameters
+        for name in fixed.keys() & parameters.keys():
+            default = parameters[name].default
+            kind = hints.get(name, type(default))
+            wanted, types_of = _PLAIN.get(kind, ("", ()))
+            value = fixed[name]
+            fits = isinstance(value, types_of) and (kind is bool or not isinstance(value, bool))
+            if wanted and value is not default and not fits:
+                raise ConfigError(
+                    f"{self.name}: {name} is {redact(repr(value)):.60}; give {wanted}, as in --param "
+                    f"{name}={'true' if kind is bool else 1}."
+                )
+
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Of what is known about a conversation, what the function takes; DataError when something
         it needs is missing.
@@ -471,10 +499,7 @@ class RewardFunction(Generic[R]):
             if not needed or name in given or name in _OF_THE_CALL:
                 continue
             if name == "ground_truth":
-                raise Unscored(
-                    f"{self.name} needs a ground_truth and the sample has no reference.",
-                    reason="no_reference",
-                )
+                raise no_reference(self.name)
             raise DataError(
                 f"{self.name} needs '{name}', which the sample does not have; its columns are: "
                 f"{', '.join(sorted(given.keys() - GIVEN)) or 'none'}."

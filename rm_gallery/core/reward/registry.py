@@ -160,6 +160,11 @@ class Registry(Generic[K]):
             return f"func:{name}"
         return self._further().get(name, name)
 
+    def is_spelled(self, name: str) -> bool:
+        """Whether a name is registered, or is a prefix, or a Python file, with what it means."""
+        full = self.spelled(name)
+        return full in self or f"{full.partition(':')[0]}:" in self
+
     def __contains__(self, name: str) -> bool:
         """Whether a name, or a prefix with its colon, is registered as it stands."""
         return name in self._known_names

@@ -23,7 +23,7 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 
 from rm_gallery.core.data.conversation import turns_after
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.data.schema import DataSample, no_reference
 from rm_gallery.core.model.message import MessageRole, how_it_ended
 from rm_gallery.core.reward.base_kinds import (
     BaseListWiseReward,
@@ -161,12 +161,7 @@ def references_of(
         values = value if isinstance(value, list | tuple) else [] if value is None else [value]
         references = [plain(text) for text in map(str, values) if text.strip()]
     if not any(references):
-        raise Unscored(
-            f"{reward} needs a reference: set answer.label['reference'], or metadata 'reference' or "
-            "'ground_truth'; of a table or data set, name the column with --reference "
-            "(reference=).",
-            reason="no_reference",
-        )
+        raise no_reference(reward)
     return references
 
 

@@ -542,12 +542,16 @@ def _positive(value: float, name: str) -> float:
     return float(value)
 
 
+_OPTIONS = {"half_width": "--precision", "effect": "--detect"}
+"""By argument the option of `rm-gallery plan`."""
+
+
 def _within(value: float, name: str, most: float, sd: float | None) -> float:
     """A number above 0; a share of `most` or more is refused, since 3 is meant as 3 %."""
     if sd is None and value >= most:
         raise ConfigError(
-            f"{name} is {value:.15g} and shares lie within 0..1; give one below {most:g}, or sd "
-            f"for scores"
+            f"{name} ({_OPTIONS[name]}) is {value:.15g} and shares lie within 0..1: 3 points are "
+            f"0.03; give one below {most:g}, or sd (--sd) for scores"
         )
     return _positive(value, name)
 

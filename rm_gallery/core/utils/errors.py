@@ -161,7 +161,7 @@ class DeadlineExceeded(RMGalleryError, TimeoutError):
 
 
 class BudgetExceeded(RMGalleryError):
-    """The run reached --max-calls, --max-tokens or --max-cost and stopped; it can be resumed."""
+    """The run reached budget.max_calls, max_tokens or max_cost and stopped; it can be resumed."""
 
     cause: Cause = "caller"
 

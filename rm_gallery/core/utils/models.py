@@ -161,8 +161,17 @@ def _explain(cls: type[BaseModel], error: ValidationError) -> str:
             lines.append(
                 f"{cls.__name__}: "
                 f"{message if message.startswith(f'{where} ') else f'{where}: {message}'}"
+                f"{_found(where, item)}"
             )
     return " ".join(line if line.endswith((".", "?")) else f"{line}." for line in lines)
+
+
+def _found(where: str, item: Any) -> str:
+    """What pydantic refused, behind its own words; nothing that may be a secret."""
+    pair = f"{where}={item['input']!r:.60}"
+    plain = isinstance(item["input"], str | int | float) and redact(pair) == pair
+    own = item["type"] in ("missing", "value_error", "assertion_error")
+    return f", found {item['input']!r:.60}" if plain and not own else ""
 
 
 def error_message(error: BaseException) -> str:

@@ -108,6 +108,8 @@ class Benchmark(DataConverter):
     name: ClassVar[str] = ""
     aliases: ClassVar[tuple[str, ...]] = ()
     """Other names; case, hyphens, underscores and the owner of a hub name do not matter."""
+    checkout: ClassVar[str] = ""
+    """The rows in its layout that a checkout of this repository holds."""
     hub: ClassVar[str] = ""
     """Hub data set, where there is one."""
     split: ClassVar[str] = ""

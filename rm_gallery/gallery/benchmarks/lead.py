@@ -53,19 +53,37 @@ def worth(figures: Figures) -> str:
         str(figures.get("constant") or ""),
         _length_alone(figures),
         _clusters(figures, 1),
-        *(
-            [verdict]
-            if isinstance(verdict, str)
-            else [f"{corrected}{_where(figures)}", headline(figures)]
-            if (corrected := _corrected(figures))
-            else [f"{headline(figures)}{_where(figures)}"]
-        ),
+        _other_unit(figures),
+        *([verdict] if isinstance(verdict, str) else _scores(figures)),
         *_agreements(figures),
         _missing(figures),
         _clusters(figures, FEW_CLUSTERS),
         _detectable(figures),
     ]
     return f"{'; '.join(fact.removesuffix('.') for fact in facts if fact)}."
+
+
+def _scores(figures: Figures) -> list[str]:
+    """The figure, behind the one corrected by labels of people; no score comes before all."""
+    corrected = _corrected(figures)
+    if not corrected:
+        return [f"{headline(figures)}{_where(figures)}"]
+    if figures.get("score") is None:  # labels alone once led as the figure of an unreadable judge
+        return [headline(figures), corrected]
+    return [f"{corrected}{_where(figures)}", headline(figures)]
+
+
+def _other_unit(figures: Figures) -> str:
+    """That labels lie outside the range of the scores that they correct."""
+    about = _extra(figures, "labels_outside")
+    if not (n := count_of(about, "n")):
+        return ""
+    low, high = about["range"]
+    ends = ("" if end is None else f"{end:g}" for end in (low, high))
+    return (
+        f"{n:,} {'label lies' if n == 1 else 'labels lie'} outside the range of the scores "
+        f"({' to '.join(ends).strip()}): they may be in another unit, and then correct nothing"
+    )
 
 
 def _length_alone(figures: Figures) -> str:
@@ -364,8 +382,9 @@ def _corrected(figures: Figures) -> str:
     lead = {**figures, **corrected}
     names = sides_of(figures) if _compares(figures) else None
     what = f"win rate of {names[0]} against {names[1]}" if names else "figure"
+    says = f"alone put the {what} at" if figures.get("score") is None else f"correct the {what} to"
     return (
-        f"{corrected['n_labelled']:,} labels of people correct the {what} to "
+        f"{corrected['n_labelled']:,} labels of people {says} "
         f"{in_unit(lead, lead['score'])}{_interval(lead)}"
     )
 

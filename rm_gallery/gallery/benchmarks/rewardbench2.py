@@ -80,6 +80,7 @@ class RewardBench2(Benchmark):
     name = "rewardbench2"
     aliases = ("reward-bench-2",)
     hub = "allenai/reward-bench-2"
+    checkout = "data/test.parquet"
     split = "test"
     version = "upstream head (Ties of the released package: up to 0.010 apart)"
     modes = {

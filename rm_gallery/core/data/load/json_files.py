@@ -388,7 +388,7 @@ class JsonLinesSource:
             advice = "name one" if self.part is None else f"'{self.part}' is none of them, name one"
             raise DataError(
                 f"{self.path}: every reply is there once per filter ({', '.join(filters)}); {advice} "
-                f"with sheet= or --sheet."
+                f"with sheet= or --config file.sheet=NAME (at score and winrate)."
             )
         return len(filters) > 1
 

@@ -395,7 +395,7 @@ class XlsxSource(_SheetSource):
             shown = ", ".join(f"'{name}'" for name in filled)
             raise ConfigError(
                 f"{self.path}: values stand in several sheets: {shown}; name one with sheet= or "
-                f"--sheet."
+                f"--config file.sheet=NAME (at score and winrate), or leave one in the file."
             )
         return (filled or names or [""])[0]
 
@@ -428,7 +428,7 @@ class XlsxSource(_SheetSource):
                 f"{where}: names stand above {len(below) - len(unnamed)} of {len(below)} columns, "
                 f"none above {columns} "
                 "(a title, or merged cells?); give each column a name, or say where the names "
-                "stand with header_row= or --header-row."
+                "stand with header_row= or --config file.header_row=N (at score and winrate)."
             )
         return names
 
