@@ -518,7 +518,7 @@ def judge_select(
     if as_format not in ("text", "md"):
         raise ConfigError(f"--format is {as_format!r:.40}; it is text or md.")
     options = run.options()
-    configured = len(judges) == 1 and Path(judges[0]).suffix.lower() in (".yaml", ".yml")
+    configured = len(judges) == 1 and ":" not in Path(judges[0]).name
     named = {"graders": [{"name": name} for name in judges]}
     known = read_config(Path(judges[0])) if configured else named
     people = labels or known.get("labels")

@@ -174,7 +174,8 @@ def test_nothing_is_better_that_missing_rows_could_make_worse(data: Path, tmp_pa
             json.loads(line)
             for line in (folder / "samples.jsonl").read_text(encoding="utf-8").splitlines()
         ]
-        _written(folder / "samples.jsonl", [{**line, "key": line["id"]} for line in lines])
+        alike = [{**line, "answers": ["one", "other"]} for line in lines]  # the same rows to both
+        _written(folder / "samples.jsonl", alike)
     both = str(tmp_path / "before"), str(tmp_path / "after")
     done = command("compare", *both)
     assert (
