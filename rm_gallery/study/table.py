@@ -243,7 +243,8 @@ ROW_STATUSES: tuple[tuple[Status, Cause], ...] = tuple(product(get_args(Status),
 RowStatuses = Array
 """Per row the place of its status and cause in `ROW_STATUSES`: a byte where a tuple takes 64."""
 BLANK = ROW_STATUSES.index(("unscored", "data"))
-BLANK_REASON = "unscored: blank"
+BLANK_REASON = "unscored: blank row"
+"""Not the reason "blank" of a judge: both count, and a sum over reasons is what is missing."""
 NOT_BEGUN = ROW_STATUSES.index(("stopped", "caller"))
 
 
@@ -389,17 +390,20 @@ class _ScoreCounter:
                 self._scores[row, column] = self._of.turn * score
                 known.append(self._of.turn * score)
         self._row_statuses[row] = row_status_of(judged)
-        value = math.fsum(known) / len(known) if judged.status == "scored" and known else None
+        whole = judged.status == "scored" and len(known) == len(self._of.questions.answers)
+        if judged.status == "scored" and not whole:
+            self._of.short.append(row)
+        value = math.fsum(known) / len(known) if whole else None
         return value if value is not None and 0.0 <= value <= 1.0 else None
 
     def _row_values(self) -> Floats:
         """The mean score of each row's answers, which is scored whole or not at all: what is
-        missing cannot leave the mean.
+        missing, a blank answer too, cannot leave the mean.
         """
         known = ~np.isnan(self._scores)
         n = known.sum(axis=1)
         scored = np.array([status == "scored" for status, _ in ROW_STATUSES])
-        whole = scored[self._row_statuses] & (n > 0)
+        whole = scored[self._row_statuses] & known.all(axis=1)
         sums = np.where(known, self._scores, 0.0).sum(axis=1)
         return np.where(whole, sums / np.maximum(n, 1), math.nan)
 
@@ -502,6 +506,8 @@ class Scoring(TableTask):
     bounds: tuple[float, float] = UNBOUNDED
     threshold: float | None = None
     """From where on a score passes; None where nothing says."""
+    short: list[int] = field(default_factory=list, repr=False)
+    """Rows that were scored and have a blank answer beside the scored ones."""
 
     @classmethod
     def read(
@@ -540,7 +546,15 @@ class Scoring(TableTask):
         self.bounds = open_ended(within)
         self.threshold = middle_of(*within) if reward.threshold is None else reward.threshold
         self.turn = 1.0 if reward.higher_is_better else -1.0
+        self.short.clear()
         return super().begun(reward, options, seed)
+
+    def finished(self, report: Report, reward: BaseReward) -> Report:
+        """The report with why rows that were scored have no mean."""
+        if not self.short:
+            return report
+        why = {"n": len(self.short), "example": self.questions.why_blank(self.short[0])}
+        return replace(report, reasons={**report.reasons, "unscored: blank answer": why})
 
 
 def score_table(

@@ -15,7 +15,9 @@ TRUST_CARD = "trust_card"
 """The rule of an audit: parts in units and directions of their own, and no one figure."""
 COMPARED = "win_rate"
 """The rule that compares two columns instead of asking whether a reward is right."""
-OWN_UNIT = ("mean_score", "label_correlation", "correlation", "points")
+MEAN_SCORE = "mean_score"
+"""The rule that averages scores in the reward's own unit."""
+OWN_UNIT = (MEAN_SCORE, "label_correlation", "correlation", "points")
 """Rules whose figure is no share."""
 LENGTH_ALONE = 0.95
 """Share of decided rows from which on a judge may go by length alone."""
@@ -29,9 +31,9 @@ Figures = Mapping[str, Any]
 def worth(figures: Figures) -> str:
     """What a reader may conclude from a report, in one sentence, worst news first.
 
-    A constant judge, or one that goes by length alone; rows of one cluster; the figure against
+    That the run is unfinished, and how far it came; a constant judge, or one that goes by length alone; rows of one cluster; the figure against
     guessing, an even match or 0, corrected by labels of people where there are any, or the verdict
-    of a report that has one; agreement with people; what is missing and by whom; few clusters; and
+    of a report that has one; agreement with people; what is missing and by whom, and what is in no figure; few clusters; and
     where nothing is shown, what could have been seen. A page once led with "100 % wins" of a judge
     that people contradicted in every row.
 
@@ -41,6 +43,7 @@ def worth(figures: Figures) -> str:
     """
     verdict = _object(figures.get("extra")).get("verdict")
     facts = [
+        _unfinished(figures),
         str(figures.get("constant") or ""),
         _length_alone(figures),
         _clusters(figures, 1),
@@ -53,10 +56,36 @@ def worth(figures: Figures) -> str:
         ),
         *_agreements(figures),
         _missing(figures),
+        *_left_out(figures),
         _clusters(figures, FEW_CLUSTERS),
         _detectable(figures),
     ]
     return f"{'; '.join(fact.removesuffix('.') for fact in facts if fact)}."
+
+
+def _unfinished(figures: Figures) -> str:
+    """That the run did not come to its end, and to how many samples of how many."""
+    partial, stopped = figures.get("partial"), str(figures.get("stopped") or "")
+    if not partial and not stopped:
+        return ""
+    asked = count_of(figures, "n") - count_of(figures, "n_stopped")
+    whole = count_of(figures, "n_whole" if partial else "n")
+    if whole > asked:
+        return f"Unfinished: {asked:,} of {whole:,} samples were asked about"
+    if stopped:  # between repeats, or with the last sample
+        return f"Unfinished: {stopped.partition('; ')[0]}"
+    return f"Unfinished: {asked:,} samples were asked about so far"
+
+
+def _left_out(figures: Figures) -> Iterator[str]:
+    """Subsets whose samples are judged and that have no score of their own, such as ties without a
+    complete pair: a figure over 35 samples once stood beside "40 scored of 40".
+    """
+    parts = _object(figures.get("by_subset"))
+    for name, part in parts.items():
+        if part.get("score") is None and (n := count_of(part, "n_scored")):
+            judged = "1 judged sample" if n == 1 else f"{n:,} judged samples"
+            yield f"the {judged} of {name} have no score of their own and are not in the figure"
 
 
 def _length_alone(figures: Figures) -> str:
@@ -368,5 +397,5 @@ def headline(figures: Figures) -> str:
         if contradicted(figures):  # nothing is won that people give to the other side
             return f"{name} prefers {first} to {second} in {score} of the rows{ci95}, judging {of}"
         return f"{first} wins {score} of the rows against {second}{ci95}, as {name} judges {of}"
-    verb = "has a mean score of" if figures.get("rule") == OWN_UNIT[0] else "reaches"
+    verb = "has a mean score of" if figures.get("rule") == MEAN_SCORE else "reaches"
     return f"{name} {verb} {score}{ci95}{on}, over {scored:,} scored of {n:,} samples"
