@@ -63,7 +63,7 @@ def figures_of(run: OpenRun, summary: Summary) -> dict[str, Any]:
         "judge": _dict(reward.get("llm")).get("model"),
         **_partial_figure(whole, kept),
         "by_subset": parts if len(parts) > 1 else {},
-        "extra": sides,
+        **({"extra": sides} if sides else {}),
         "reasons": summary.issues.sorted(),
         "lengths": summary.lengths.counts(),
         **({"constant": constant} if constant else {}),

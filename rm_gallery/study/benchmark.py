@@ -148,10 +148,11 @@ def _kept_figure(task: Task, seed: int, total: int | None) -> dict[str, Any]:
     """What the manifest says of the figure before the first sample is judged: what the rule reports
     of none.
     """
-    empty = task.benchmark.scorer(seed).report()
-    own, plain_mean = empty.rule == MEAN_SCORE, empty.rule in {*_PLAIN_MEANS, COMPARED}
+    scorer = task.benchmark.scorer(seed)
+    empty, undecided = scorer.report(), getattr(scorer, "undecided", False)
+    own, share = empty.rule == MEAN_SCORE, empty.rule in {*_PLAIN_MEANS, COMPARED}
     return {
-        "rule": empty.rule if own or plain_mean else "",
+        "rule": empty.rule if own or (share and not undecided) else "",
         "mean_of": "scores" if own else "credit",
         "scale": plain(empty.bounds) if own else [0.0, 1.0],
         "turn": 1.0 if task.reward.higher_is_better else -1.0,

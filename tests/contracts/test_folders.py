@@ -21,7 +21,7 @@ import typer
 from rm_gallery.cli.main import app
 from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.lead import worth
-from rm_gallery.serve.view import ViewedRuns, create_viewer
+from rm_gallery.serve.view import ViewedRuns, Viewer, create_viewer
 from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.runs import open_run
 from tests.support.command import Done, command
@@ -349,3 +349,64 @@ def test_a_run_is_finished_only_with_all_that_its_command_adds(tmp_path: Path) -
         evaluate("length_baseline", rows, run_dir=str(tmp_path), progress=False, conclude=killed)
     run = open_run(tmp_path)
     assert not run.finished and len([*run.samples()]) == 1
+
+
+FIGURES = ("rule", "score", "ci95", "n", "n_scored", "n_unscored", "n_failed", "missing", "bounds")
+NO_MEAN = ("judge-select", "conflicts", "audit")
+"""Runs whose figure is no mean over their samples: it is known when the last one is there."""
+
+
+def test_an_unfinished_run_has_the_figures_of_a_finished_one(kept: Kept, tmp_path: Path) -> None:
+    """A kill leaves no report: rule, unit and who caused what is missing stand in the other files.
+    A mean score was once "33 %", and every sample that earned nothing missing "by the judge".
+    """
+    finished = figures_of(kept)
+    folder = Path(shutil.copytree(kept.folder, tmp_path / "killed"))
+    (folder / "report.json").unlink()
+    if not (folder / "manifest.json").is_file():
+        return
+    found = figures_of(kept._replace(folder=folder))
+    assert found["finished"] is False and found["worth"].startswith("Unfinished: ")
+    if str(kept.folder).startswith(NO_MEAN):
+        lost = found["n"] - found["n_scored"]
+        assert found["score"] is None or found["rule"] == "", found
+        assert sum(found["missing"].values()) <= lost
+        return
+    differing = {name for name in FIGURES if found[name] != finished[name]}
+    expected = set[str]()
+    if found["rule"] == "":  # the samples that come decide it
+        expected |= {"rule"}
+    if "grade" in str(kept.folder):
+        expected |= {"bounds"}  # a grader's scale is that of its results
+    assert differing <= expected, {n: (found[n], finished[n]) for n in differing}
+
+
+def test_samples_that_cannot_be_read_are_said_by_every_reader(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that was full cuts the last line, an editor one in the middle, a copy loses whole ones."""
+    monkeypatch.chdir(place)
+    whole = Path("eval", "samples.jsonl").read_bytes().splitlines(keepends=True)
+    for name, lines in {
+        "torn": [*whole[:-1], whole[-1][:20]],
+        "cut": [whole[0], whole[1][:20] + b"\n", *whole[2:]],
+        "short": whole[:-1],
+    }.items():
+        folder = Path(shutil.copytree("eval", tmp_path / name))
+        (folder / "samples.jsonl").write_bytes(b"".join(lines))
+        said = f"{N - 1} of {N} samples in {name} can be read"
+        run = str(folder)
+        for words in (
+            *(("report", run, "--format", form) for form in ("md", "json", "junit")),
+            ("explain", run, "s0"),
+            ("table", run),
+            ("compare", "eval", run),
+            ("drift", "eval", run),
+        ):
+            done = command(*words)
+            assert said in done.out + done.err, (words, done)
+        command("report", run)
+        assert said in (folder / "report.html").read_text()
+        viewed = ViewedRuns([folder])
+        viewed.look()
+        assert said in Viewer(viewed, "t").run_page({}, next(iter(viewed.runs))).body
