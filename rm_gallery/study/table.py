@@ -53,6 +53,7 @@ class TableTask:
         groups: subgroups by column.
         columns: the columns that were named, for the manifest.
         shard: the share of the rows that is judged.
+        short: rows that were scored and have a blank answer, so that they have no value.
     """
 
     questions: TableSamples
@@ -61,6 +62,7 @@ class TableTask:
     groups: dict[str, list[str | None]] = field(default_factory=dict)
     columns: dict[str, Any] = field(default_factory=dict)
     shard: str | None = None
+    short: list[int] = field(default_factory=list, repr=False)
 
     @classmethod
     def from_sheet(
@@ -146,6 +148,7 @@ class TableTask:
         own = Columns.__dataclass_fields__
         chosen, hooks = options_of(reward, options, None, keywords, progress=None, beside=own)
         shard, chosen = sharded(self.shard, chosen)
+        self.short.clear()
         chosen, samples = self.begun(reward, chosen, seed)
         if chosen.run_dir is not None:
             about = {"sheet": self.questions.sheet.digest(), "columns": self.columns}
@@ -155,6 +158,9 @@ class TableTask:
             reasons = dict(report.reasons)
             if self.questions.blank:
                 reasons[BLANK_REASON] = self.questions.blank_reason()
+            if self.short:
+                why = self.questions.why_blank(self.short[0])
+                reasons[BLANK_ANSWER] = {"n": len(self.short), "example": why}
             if chosen.run_dir is not None:
                 self.questions.keep_blank(chosen.run_dir)
             return self.finished(
@@ -169,6 +175,13 @@ class TableTask:
             options=chosen,
             conclude=concluded,
         )
+
+    def lacks_answer(self, judged: Judged) -> bool:
+        """Whether a row has a blank answer, which is noted of one that is scored."""
+        lacks = len(judged.metadata["columns"]) < len(self.questions.answers)
+        if lacks and judged.status == "scored":
+            self.short.append(judged.metadata["row"])
+        return lacks
 
     def begun(
         self, reward: BaseReward, options: RunOptions, seed: int
@@ -243,7 +256,7 @@ ROW_STATUSES: tuple[tuple[Status, Cause], ...] = tuple(product(get_args(Status),
 RowStatuses = Array
 """Per row the place of its status and cause in `ROW_STATUSES`: a byte where a tuple takes 64."""
 BLANK = ROW_STATUSES.index(("unscored", "data"))
-BLANK_REASON = "unscored: blank row"
+BLANK_REASON, BLANK_ANSWER = "unscored: blank row", "unscored: blank answer"
 """Not the reason "blank" of a judge: both count, and a sum over reasons is what is missing."""
 NOT_BEGUN = ROW_STATUSES.index(("stopped", "caller"))
 
@@ -390,9 +403,7 @@ class _ScoreCounter:
                 self._scores[row, column] = self._of.turn * score
                 known.append(self._of.turn * score)
         self._row_statuses[row] = row_status_of(judged)
-        whole = judged.status == "scored" and len(known) == len(self._of.questions.answers)
-        if judged.status == "scored" and not whole:
-            self._of.short.append(row)
+        whole = judged.status == "scored" and not self._of.lacks_answer(judged)
         value = math.fsum(known) / len(known) if whole else None
         return value if value is not None and 0.0 <= value <= 1.0 else None
 
@@ -506,8 +517,6 @@ class Scoring(TableTask):
     bounds: tuple[float, float] = UNBOUNDED
     threshold: float | None = None
     """From where on a score passes; None where nothing says."""
-    short: list[int] = field(default_factory=list, repr=False)
-    """Rows that were scored and have a blank answer beside the scored ones."""
 
     @classmethod
     def read(
@@ -546,15 +555,7 @@ class Scoring(TableTask):
         self.bounds = open_ended(within)
         self.threshold = middle_of(*within) if reward.threshold is None else reward.threshold
         self.turn = 1.0 if reward.higher_is_better else -1.0
-        self.short.clear()
         return super().begun(reward, options, seed)
-
-    def finished(self, report: Report, reward: BaseReward) -> Report:
-        """The report with why rows that were scored have no mean."""
-        if not self.short:
-            return report
-        why = {"n": len(self.short), "example": self.questions.why_blank(self.short[0])}
-        return replace(report, reasons={**report.reasons, "unscored: blank answer": why})
 
 
 def score_table(

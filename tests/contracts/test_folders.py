@@ -410,3 +410,48 @@ def test_samples_that_cannot_be_read_are_said_by_every_reader(
         viewed = ViewedRuns([folder])
         viewed.look()
         assert said in Viewer(viewed, "t").run_page({}, next(iter(viewed.runs))).body
+
+
+def test_reasons_add_up_to_what_is_missing_of_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows a table leaves blank once stood in place of the judge's own reason of that name, and
+    a row with one of two answers was scored by half.
+    """
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("q,x,y,judge\nq0,aa,b,a\nq1,,b,a\nq2,aa,b,\nq3,aa,b,\nq4,a,bb,b\n")
+    for name, call, expected in (
+        ("win", "winrate column:judge t.csv --prompt q --a x --b y", {"unscored: blank": 2, "unscored: blank row": 1}),
+        ("score", "score length_baseline t.csv --prompt q --answer x --answer y", {"unscored: blank answer": 1}),
+        ("three", "winrate length_baseline t.csv --prompt q --a x --b y --b judge", {"unscored: blank answer": 1}),
+    ):  # fmt: skip
+        done = command(*call.split(), "--json", "--out", name, "--max-failures", "9")
+        report = json.loads(done.out)
+        n = {reason: told["n"] for reason, told in report["reasons"].items()}
+        assert n == expected, (name, report)
+        assert report["n"] - report["n_scored"] == sum(n.values()) == report["missing"]["data"]
+        assert "missing (" in report["worth"]
+        (tmp_path / name / "report.json").unlink()
+        found = json.loads(command("report", name, "--format", "json").out)
+        assert [found[each] for each in ("n_scored", "score", "missing")] == [report[each] for each in ("n_scored", "score", "missing")]  # fmt: skip
+
+
+def test_samples_that_are_in_no_figure_are_said_and_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RewardBench 2 needs both rows of a tie: without a complete pair the samples are judged, and the
+    figure rests on the others alone.
+    """
+    monkeypatch.chdir(tmp_path)
+    rows = [{"id": str(k), "prompt": f"q{k}", "chosen": ["good"], "rejected": ["no"] * 3, "subset": "Math"} for k in range(4)]  # fmt: skip
+    rows += [{"id": f"tied:{k}", "prompt": f"t{k}", "chosen": ["good", "fine"], "rejected": ["no"] * 3, "subset": "Ties"} for k in range(2)]  # fmt: skip
+    write("rows.jsonl", [{**row, "num_correct": len(row["chosen"]), "num_incorrect": 3, "total_completions": len(row["chosen"]) + 3, "models": []} for row in rows])  # fmt: skip
+    call = "bench length_baseline rewardbench2 --data rows.jsonl --out run --json"
+    report = json.loads(command(*call.split()).out)
+    assert report["by_subset"]["Ties"]["score"] is None, report
+    said = "the 2 judged samples of Ties have no score of their own and are not in the figure"
+    for form in ("md", "json", "junit"):
+        assert said in command("report", "run", "--format", form).out
+    suite = ElementTree.fromstring(command("report", "run", "--format", "junit").out)
+    [ties] = [case for case in suite.iter("testcase") if case.get("name") == "subset Ties"]
+    assert ties.find("failure") is None
