@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, repeat, zip_longest
 from typing import Any
 
+from rm_gallery.core.stats import np
+from rm_gallery.core.stats.columns import first_seen
 from rm_gallery.core.stats.constant import Constancy
 from rm_gallery.core.stats.denominator import worst_case_bounds
 from rm_gallery.core.stats.intervals import shown_side
@@ -26,6 +28,7 @@ from rm_gallery.gallery.benchmarks.lead import (
 )
 from rm_gallery.study.runs import KeptFigure, OpenRun, SampleRow
 from rm_gallery.study.summary import GAME_KINDS, Part, Share, Summary
+from rm_gallery.study.winrate_figures import mean_estimate
 
 MANY_FLIPS = 0.2
 SPENT = {
@@ -91,9 +94,13 @@ def _partial_figure(part: Part, kept: KeptFigure) -> dict[str, Any]:
     """The mean of the values so far. What is missing is what has no value and somebody caused; a
     scored sample may have none under a rule that is no mean over rows.
     """
-    mean, n = part.mean, len(part.values)
+    values, n = np.asarray(part.values), len(part.values)
+    low, high = kept.scale
+    # a grader's results may have another scale than the grader, and a file what no run writes
+    scale = kept.scale if ((low <= values) & (values <= high)).all() else (-math.inf, math.inf)
+    mean = mean_estimate(values, first_seen(np.asarray(part.clusters)), scale)
     total, missing = math.fsum(part.values), part.missing
-    whole = worst_case_bounds(n + missing.total(), n, total, missing, kept.scale)
+    whole = worst_case_bounds(n + missing.total(), n, total, missing, scale)
     known = {"score": mean and mean.estimate, "missing": whole.missing, "bounds": whole.bounds}
     counts = {f"n_{status}": part.statuses[status] for status in ("scored", *LOST)}
     if kept.rule:  # as in a whole report, a sample is scored where it has a value

@@ -290,7 +290,9 @@ def grade(
     main = runner.aggregators[0].name if runner.aggregators else columns[0]
     if chosen.run_dir is not None:
         n = len(data) if isinstance(data, Sized) and not isinstance(data, str) else chosen.total
-        figure = {"rule": MEAN_SCORE, "mean_of": main} if conclude is None else {}
+        config = runner.grader_configs.get(main)
+        scale = None if config is None else config.grader.score_range
+        figure = {"rule": MEAN_SCORE, "mean_of": main, "scale": scale} if conclude is None else {}
         identity = {"data": _identity(data), "limit": limit, **({"seed": seed} if limit else {})}
         identity["figure"] = {**figure, "n": limit or n}
     chosen, control = begun(chosen, identity)

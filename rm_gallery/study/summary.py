@@ -19,7 +19,7 @@ from rm_gallery.core.stats.columns import first_seen
 from rm_gallery.core.stats.constant import LengthCount
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.ranking import BestOf, best_of_n_curve
-from rm_gallery.core.stats.uncertainty import Estimate, clustered_mean
+from rm_gallery.core.stats.uncertainty import clustered_mean
 from rm_gallery.core.stats.validation import (
     Calibration,
     HeldOut,
@@ -87,11 +87,6 @@ class Counted:
         """Count one."""
         self.values.append(value)
         self.clusters.append(hash(cluster))
-
-    @property
-    def mean(self) -> Estimate | None:
-        """The mean with what its uncertainty rests on; None without outcomes."""
-        return clustered_mean(np.asarray(self.values), first_seen(np.asarray(self.clusters)))
 
     @property
     def share(self) -> Share:

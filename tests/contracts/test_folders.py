@@ -376,8 +376,6 @@ def test_an_unfinished_run_has_the_figures_of_a_finished_one(kept: Kept, tmp_pat
     expected = set[str]()
     if found["rule"] == "":  # the samples that come decide it
         expected |= {"rule"}
-    if "grade" in str(kept.folder):
-        expected |= {"bounds"}  # a grader's scale is that of its results
     assert differing <= expected, {n: (found[n], finished[n]) for n in differing}
 
 
