@@ -615,9 +615,19 @@ def _read_object(path: Path, root: Path | None) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, orjson.JSONDecodeError) as error:
-        raise DataError(
-            f"{path} cannot be read: {reason_of(error)}; run the same command again to write it anew."
-        ) from None
+        raise DataError(f"{path} cannot be read: {reason_of(error)}; {_anew(path)}.") from None
     if not isinstance(content, dict):
-        raise DataError(f"{path} holds a {type(content).__name__}; expected one JSON object.")
+        raise DataError(
+            f"{path} holds a {type(content).__name__}; expected one JSON object: {_anew(path)}."
+        )
     return content
+
+
+def _anew(path: Path) -> str:
+    """What writes a damaged file of a run anew; without a manifest nobody knows what made the rest."""
+    if path.name != MANIFEST:
+        return "run the same command again to write it anew"
+    return (
+        "run the command again with --force-new (force_new=True), which moves the folder aside and "
+        "starts anew"
+    )
