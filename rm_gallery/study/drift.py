@@ -172,7 +172,7 @@ def compare_versions(
         confidence=confidence,
         seed=seed,
     )
-    notes = (note for run in runs for note in run.notes)
+    notes = dict.fromkeys(note for run in runs for note in run.notes)
     return replace(found, notes=(*found.notes, *notes))
 
 

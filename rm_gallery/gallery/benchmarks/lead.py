@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from rm_gallery.core.stats.intervals import Interval, shown_side
@@ -56,7 +57,7 @@ def worth(figures: Figures) -> str:
         ),
         *_agreements(figures),
         _missing(figures),
-        *_left_out(figures),
+        *_outside(figures),
         _clusters(figures, FEW_CLUSTERS),
         _detectable(figures),
     ]
@@ -77,15 +78,16 @@ def _unfinished(figures: Figures) -> str:
     return f"Unfinished: {asked:,} samples were asked about so far"
 
 
-def _left_out(figures: Figures) -> Iterator[str]:
-    """Subsets whose samples are judged and that have no score of their own, such as ties without a
-    complete pair: a figure over 35 samples once stood beside "40 scored of 40".
+def _outside(figures: Figures) -> Iterator[str]:
+    """Parts whose samples are judged and that have no score of their own to enter the mean, such as
+    ties without a complete pair: a figure over 35 samples once stood beside "40 scored of 40".
     """
-    parts = _object(figures.get("by_subset"))
-    for name, part in parts.items():
-        if part.get("score") is None and (n := count_of(part, "n_scored")):
-            judged = "1 judged sample" if n == 1 else f"{n:,} judged samples"
-            yield f"the {judged} of {name} have no score of their own and are not in the figure"
+    parts, listed = _object(figures.get("by_subset")), _object(figures.get("extra")).items()
+    gaps = (names for key, names in listed if key.endswith(("_without_score", "_absent")))
+    for name in chain.from_iterable(gaps) if figures.get("score") is not None else ():
+        if n := count_of(_object(parts.get(name)), "n_scored"):
+            what = f"{n:,} judged {'samples are' if n > 1 else 'sample is'} not in the figure"
+            yield f"{what}: {name} has no score of its own"
 
 
 def _length_alone(figures: Figures) -> str:
