@@ -332,6 +332,8 @@ def explain(
     from rm_gallery.study.runs import open_run
 
     loaded = open_run(run)
+    if loaded.damage:
+        opt.say(f"{loaded.damage}.")
     rows = [row for row in loaded.samples() if row.id == sample]
     entries = list(read_trace(run, sample)) if loaded.traced else []
     if not rows and not entries:

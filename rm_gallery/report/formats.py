@@ -200,11 +200,12 @@ def _junit(run: OpenRun, figures: Mapping[str, Any], gate: QualityGate) -> str:
     case("score", worth(figures), missed.get("score"))
     for subset, part in (figures.get("by_subset") or {}).items():
         without = ", ".join(lost_of(part)) or "none"
+        known = part.get("score") is not None or count_of(part, "n_scored")
         case(
             f"subset {subset}",
             f"{in_unit(part, part.get('score'))}, n = {count_of(part, 'n'):,}, without a score: "
             f"{without}",
-            None if part.get("score") is not None else "no sample of it could be scored",
+            None if known else "no sample of it could be scored",
         )
     for key, entry in reasons.items():
         says = f"{count_of(entry, 'n'):,} samples: {cut(str(entry.get('example', '')), 500)}"
@@ -213,6 +214,8 @@ def _junit(run: OpenRun, figures: Mapping[str, Any], gate: QualityGate) -> str:
     for part in ("failed", "unscored"):
         if part in missed and not any(key.startswith(part) for key in reasons):
             case(f"{part} samples", missed[part], missed[part])
+    if run.damage:
+        case("samples.jsonl", run.damage, None, run.damage)
     unfinished = missed.get("finished")
     case("finished", unfinished or "the run is finished", unfinished)
     for name, kind in (("tests", "testcase"), ("failures", "failure"), ("skipped", "skipped")):

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, repeat, zip_longest
 from typing import Any
 
+from rm_gallery.core.stats import np
+from rm_gallery.core.stats.columns import first_seen
 from rm_gallery.core.stats.constant import Constancy
 from rm_gallery.core.stats.denominator import worst_case_bounds
 from rm_gallery.core.stats.intervals import shown_side
@@ -24,8 +26,9 @@ from rm_gallery.gallery.benchmarks.lead import (
     may_praise,
     sides_of,
 )
-from rm_gallery.study.runs import OpenRun, SampleRow
-from rm_gallery.study.summary import GAME_KINDS, Counted, Share, Summary
+from rm_gallery.study.runs import KeptFigure, OpenRun, SampleRow
+from rm_gallery.study.summary import GAME_KINDS, Part, Share, Summary
+from rm_gallery.study.winrate_figures import mean_estimate
 
 MANY_FLIPS = 0.2
 SPENT = {
@@ -46,25 +49,24 @@ def figures_of(run: OpenRun, summary: Summary) -> dict[str, Any]:
     """
     if run.report:
         return run.report
-    whole = Counted()
-    for part in summary.subsets.values():
-        whole.values += part.values
-        whole.clusters += part.clusters
-    manifest = run.manifest
+    manifest, kept = run.manifest, run.kept_figure
     reward, constant = _dict(manifest.get("reward")), _constant(summary)
-    parts = {
-        name: _partial_figure(summary.subsets.get(name, Counted()), n)
-        for name, n in sorted(summary.subset_n.items())
-    }
+    whole = Part()
+    for part in summary.subsets.values():
+        whole.merge(part)
+    parts = {name: _partial_figure(part, kept) for name, part in sorted(summary.subsets.items())}
+    names = _dict(manifest.get("columns")).get("answers") or ()
+    sides = dict(zip("ab", names, strict=False)) if kept.rule == COMPARED else {}
     return {
         "partial": True,
+        "n_whole": kept.n,
         "benchmark": manifest.get("benchmark") or "",
         "version": manifest.get("rule") or "",
         "reward": reward.get("name") or "the reward",
         "judge": _dict(reward.get("llm")).get("model"),
-        **_partial_figure(whole, summary.n),
-        **{f"n_{status}": summary.statuses[status] for status in ("scored", *LOST)},
+        **_partial_figure(whole, kept),
         "by_subset": parts if len(parts) > 1 else {},
+        **({"extra": sides} if sides else {}),
         "reasons": summary.issues.sorted(),
         "lengths": summary.lengths.counts(),
         **({"constant": constant} if constant else {}),
@@ -88,12 +90,29 @@ def _dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _partial_figure(credits: Counted, n: int) -> dict[str, Any]:
-    mean, scored = credits.mean, len(credits.values)
-    # the causes of missing scores are known only in the saved figures
-    whole = worst_case_bounds(n, scored, math.fsum(credits.values), {"judge": n - scored})
+def _partial_figure(part: Part, kept: KeptFigure) -> dict[str, Any]:
+    """The mean of the values so far. What is missing is what has no value and somebody caused; a
+    scored sample may have none under a rule that is no mean over rows.
+    """
+    values, n = np.asarray(part.values), len(part.values)
+    low, high = kept.scale
+    # a grader's results may have another scale than the grader, and a file what no run writes
+    scale = kept.scale if ((low <= values) & (values <= high)).all() else (-math.inf, math.inf)
+    mean = mean_estimate(values, first_seen(np.asarray(part.clusters)), scale)
+    total, missing = math.fsum(part.values), part.missing
+    whole = worst_case_bounds(n + missing.total(), n, total, missing, scale)
     known = {"score": mean and mean.estimate, "missing": whole.missing, "bounds": whole.bounds}
-    return {"rule": "", "n": n, "n_scored": scored, **plain({**known, **uncertainty_of(mean)})}
+    counts = {f"n_{status}": part.statuses[status] for status in ("scored", *LOST)}
+    if kept.rule:  # as in a whole report, a sample is scored where it has a value
+        counts["n_unscored"] += counts["n_scored"] - n
+        counts["n_scored"] = n
+    return {
+        "rule": kept.rule,
+        "n": part.statuses.total(),
+        **counts,
+        **({"chance": 0.5} if kept.rule == COMPARED else {}),
+        **plain({**known, **uncertainty_of(mean)}),
+    }
 
 
 def rule_of(figures: Mapping[str, Any]) -> str:
@@ -155,12 +174,8 @@ def findings(
     for what, name in counts.items():
         if count := count_of(figures, name):
             yield "warn", f"{count:,} {what}."
-    if run.damaged:
-        yield (
-            "warn",
-            f"{run.damaged:,} lines of samples.jsonl cannot be read and are in no plot; run the "
-            f"command again.",
-        )
+    if run.damage:
+        yield "warn", f"{run.damage}."
     for note in figures.get("notes") or ():
         yield "info", str(note)
 

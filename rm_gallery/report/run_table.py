@@ -80,6 +80,7 @@ class RunTable:
         cells: a row a run, a cell a column.
         runs: the folders' names.
         reports: the runs' saved figures.
+        damage: how many samples of each run can be read where not all can, else empty.
     """
 
     names: tuple[str, ...]
@@ -87,6 +88,7 @@ class RunTable:
     cells: tuple[tuple[Cell, ...], ...]
     runs: tuple[str, ...]
     reports: tuple[Mapping[str, Any], ...]
+    damage: tuple[str, ...]
 
     def caption(self) -> list[str]:
         """What the figures rest on: rule, version, judges, n and what is missing by cause, a
@@ -112,7 +114,7 @@ class RunTable:
                 f"{MARK}: worse than the best of the column on the samples both scored (paired by "
                 f"prompt, {corrected} < 0.05).{scope}"
             )
-        for name, report in zip(self.names, self.reports, strict=True):
+        for name, report, damage in zip(self.names, self.reports, self.damage, strict=True):
             missing = report.get("missing")
             if missing is None:  # of an earlier version, which did not keep the causes
                 missing = {"run, cause not kept": missing_of(report)}
@@ -122,6 +124,7 @@ class RunTable:
             judge = f", judge {report['judge']}" if report.get("judge") else ""
             if absent := missing_parts(report.get("extra") or {}):
                 lost += f"; {absent.removeprefix('missing, and ')}"
+            lost += f"; {damage}" if damage else ""
             lines.append(f"{name}{judge}: n = {count_of(report, 'n'):,}, {lost}.")
         if len({report.get("n") for report in self.reports}) > 1:
             lines.append("The runs have different samples: figures are of each run's own.")
@@ -208,6 +211,7 @@ def run_table(*runs: str | Path | OpenRun, sections: bool = False) -> RunTable:
         tuple(map(tuple, cells)),
         tuple(run.folder.name for run in open_runs),
         tuple(reports),
+        tuple(run.damage for run in open_runs),
     )
 
 

@@ -169,7 +169,9 @@ class ViewedRuns:
             raise DataError("There is no such run any more; go back to the list.")
         root = self._roots[name]
         run = open_run(self.runs[name], root)
-        return run, self._indexes.setdefault(name, RunIndex(run.folder, root)).refresh()
+        return run, self._indexes.setdefault(
+            name, RunIndex(run.folder, root, run.kept_figure)
+        ).refresh()
 
     def card(self, name: str) -> bytes:
         """An audit card as it is now; DataError for one that is not there."""
@@ -235,7 +237,10 @@ class Viewer:
         run, index = self.runs.open(name)
         listed = rows_of(index, asked)
         about = about_run(run, index)
-        return self.page("run", name=name, live=not run.finished, listed=listed, **about)
+        damage = run.damage_of(len(index), len(index) + index.n_damaged)
+        return self.page(
+            "run", name=name, live=not run.finished, listed=listed, damage=damage, **about
+        )
 
     def row_page(self, asked: Asked, name: str, place: int) -> Sent:
         """One row with everything about it; with `b`, beside the same row of another run."""

@@ -18,7 +18,7 @@ from rm_gallery.core.model.transport import Json
 from rm_gallery.core.stats import Bools, Floats, Integers, np
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import from_line, opened_file
-from rm_gallery.study.runs import SAMPLES, SampleRow, hash_of_sample
+from rm_gallery.study.runs import SAMPLES, KeptFigure, SampleRow, hash_of_sample
 
 SEARCHED = 10_000
 """Characters of one text that a search looks through."""
@@ -58,8 +58,10 @@ class RowFilter:
 
 
 NAMED = ("status", "cause", "subset")
-_NUMBERS = ("score", "second", "credit")
-_COLUMNS = ("start", "length", *_NUMBERS, "cluster", "same", "answers", *NAMED)
+_CODED = (*NAMED, "lost")
+"""`lost` is who caused that a row adds nothing to the figure of the run."""
+_NUMBERS = ("score", "second", "credit", "value")
+_COLUMNS = ("start", "length", *_NUMBERS, "cluster", "same", "answers", *_CODED)
 
 
 class RunIndex:
@@ -67,9 +69,14 @@ class RunIndex:
     thread.
     """
 
-    def __init__(self, folder: Path, root: Path | None = None) -> None:
-        """Read nothing yet; with `root`, a folder above, no link below that is followed."""
+    def __init__(
+        self, folder: Path, root: Path | None = None, figure: KeptFigure | None = None
+    ) -> None:
+        """Read nothing yet; with `root`, a folder above, no link below that is followed. `figure` is
+        what the figure of the run is.
+        """
         self.path, self._root = folder / SAMPLES, root
+        self._figure = figure or KeptFigure()
         self._lock = threading.Lock()
         self._clear()
 
@@ -81,8 +88,10 @@ class RunIndex:
         self._columns: dict[str, array[Any]] = {
             name: array("d" if name in _NUMBERS else "q") for name in _COLUMNS
         }
-        self.names: dict[str, dict[str, int]] = {what: {} for what in NAMED}
+        self.names: dict[str, dict[str, int]] = {what: {} for what in _CODED}
         """By what is named, the numbers of its names, in the order in which they were met."""
+        self.n_damaged = 0
+        """Lines that hold no sample."""
         self.ids: list[str] = []
         self.keys: dict[str, int] = {}
         self._texts: list[bytes] = []
@@ -115,6 +124,11 @@ class RunIndex:
         return np.array(self._columns["credit"])
 
     @property
+    def values(self) -> Floats:
+        """What each row adds to the mean that is the figure; not a number where nothing."""
+        return np.array(self._columns["value"])
+
+    @property
     def clusters(self) -> Integers:
         """Equal where rows belong together."""
         return np.array(self._columns["cluster"])
@@ -128,9 +142,13 @@ class RunIndex:
         """Which rows have this status, cause or subset."""
         return np.asarray(np.array(self._columns[what]) == self.names[what].get(name, -1))
 
-    def counted(self, what: str) -> dict[str, int]:
-        """How many rows have each status, cause or subset, the unnamed ones left out."""
-        counts = np.bincount(np.array(self._columns[what]), minlength=len(self.names[what]))
+    def counted(self, what: str, own: Bools | None = None) -> dict[str, int]:
+        """How many rows, of all or of some, have each status, cause or subset, the unnamed ones
+        left out.
+        """
+        codes = np.array(self._columns[what])
+        codes = codes if own is None else codes[own]
+        counts = np.bincount(codes, minlength=len(self.names[what]))
         return {name: int(counts[number]) for name, number in self.names[what].items() if name}
 
     def refresh(self) -> RunIndex:
@@ -158,30 +176,40 @@ class RunIndex:
         self.version += 1
 
     def _add_row(self, line: bytes) -> None:
-        """Keep a row's columns, and its text to be searched; nothing where the line holds no row."""
+        """Keep a row's columns, and its text to be searched; of a line that holds no row, that it is
+        damaged.
+        """
+        if not self._added(line):
+            self.n_damaged += 1
+
+    def _added(self, line: bytes) -> bool:
+        """Whether the line holds a row, which is kept then."""
         try:
             record = orjson.loads(line)
         except orjson.JSONDecodeError:
             record = from_line(line)
         if type(record) is not dict or "id" not in record:
-            return
+            return False
         get = record.get
         try:
             id, key, status = str(record["id"]), get("key", ""), get("status", "scored")
             texts = [id, get("prompt", ""), *get("answers", ()), *filter(None, get("reasons", ()))]
             text = "\n".join(part[:SEARCHED] for part in texts).lower()
             first, second = [*get("scores", ()), None, None][:2]
-            numbers = [math.nan if n is None else float(n) for n in (first, second, get("credit"))]
+            credit, scores = get("credit"), get("scores", ())
+            value = self._figure.value(status, credit, scores, get("metadata"))
+            numbers = [math.nan if n is None else float(n) for n in (first, second, credit, value)]
             cause = "" if status == "scored" else SampleRow.from_record(record).cause or ""
+            lost = "" if value is not None else self._figure.cause(status, cause) or ""
             cluster = hash(get("cluster") or key)
             said = get("answers", ())
             same = hash_of_sample(id, get("subset", ""), get("prompt", ""), said)
             answers = 0 if key.startswith(BLANK) else len(get("answers", ()))
         except (TypeError, ValueError, AttributeError):
-            return  # as `OpenRun.samples` leaves out what no run writes
-        names = status, cause, get("subset", "")
+            return False  # as `OpenRun.samples` leaves out what no run writes
+        names = status, cause, get("subset", ""), lost
         if not all(isinstance(name, str) for name in names):
-            return
+            return False
         # nothing is kept of a row before all of it was read: columns of unequal length would shift
         # the rows behind it
         codes = [
@@ -194,6 +222,7 @@ class RunIndex:
         self.keys[key] = len(self.ids)
         self.ids.append(id)
         self._texts.append(text.encode("utf-8", "replace"))
+        return True
 
     def chosen(self, wanted: RowFilter) -> Integers:
         """The places of the rows that fit, in the order asked for."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from array import array
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -37,7 +36,7 @@ from rm_gallery.report.run_figures import figures_of, lost_of, rule_of, single_l
 from rm_gallery.serve.view_index import SORTS, RowFilter, RunIndex
 from rm_gallery.study.compare import compare
 from rm_gallery.study.runs import OpenRun, SampleRow
-from rm_gallery.study.summary import Counted, Summary
+from rm_gallery.study.summary import Summary
 
 PAGE = 50
 """Rows of a page."""
@@ -142,23 +141,24 @@ def _paged(places: Integers, page: int) -> tuple[list[int], int, int]:
     return places[(page - 1) * PAGE : page * PAGE].tolist(), page, pages
 
 
-def so_far(index: RunIndex) -> Summary:
+def so_far(run: OpenRun, index: RunIndex) -> Summary:
     """As much of a summary as the columns hold: what figures of an unfinished run are made of."""
-    summary = Summary()
+    summary = Summary(run.kept_figure)
     summary.statuses.update(index.counted("status"))
     for name in index.names["subset"]:
         own = index.named("subset", name)
-        known = own & ~np.isnan(index.credits)
-        summary.subset_n[name or UNNAMED] = int(own.sum())
-        summary.subsets[name or UNNAMED] = Counted(
-            array("d", index.credits[known]), array("q", index.clusters[known])
-        )
+        known = own & ~np.isnan(index.values)
+        part = summary.subsets[name or UNNAMED]
+        part.values.extend(index.values[known])
+        part.clusters.extend(index.clusters[known])
+        part.statuses.update(index.counted("status", own))
+        part.missing.update(index.counted("lost", own))
     return summary
 
 
 def about_run(run: OpenRun, index: RunIndex) -> Json:
     """The figures of a run: what they are worth, interval, missing by cause, subsets, what was spent."""
-    summary = Summary() if run.report else so_far(index)
+    summary = Summary() if run.report else so_far(run, index)
     figures = figures_of(run, summary)
     first = lead_figure(figures)
     own_unit = figures.get("rule") in OWN_UNIT

@@ -35,7 +35,7 @@ from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.gallery.benchmarks.base import Benchmark
-from rm_gallery.gallery.benchmarks.figures import Figure, Report, with_baselines
+from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain, with_baselines
 from rm_gallery.gallery.benchmarks.judgements import (
     Candidate,
     Judged,
@@ -43,6 +43,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
     Pair,
     status_of,
 )
+from rm_gallery.gallery.benchmarks.lead import COMPARED, MEAN_SCORE
 from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer
 from rm_gallery.study.doors import Asked, Keywords, door
 from rm_gallery.study.estimate import Forecast
@@ -100,6 +101,8 @@ def evaluate(
     total = chosen.total
     if total is None and chosen.progress is not False:
         total = task.n_questions()
+    if chosen.run_dir is not None:
+        identity["figure"] = _kept_figure(task, seed, total if own is None else None)
     chosen, control = begun(chosen, identity, total=total)
     started = time.monotonic()
 
@@ -140,6 +143,22 @@ def evaluate(
     if keeping is not None:
         keeping.finish(report.to_dict())
     return report
+
+
+def _kept_figure(task: Task, seed: int, total: int | None) -> dict[str, Any]:
+    """What the manifest says of the figure before the first sample is judged: what the rule reports
+    of none.
+    """
+    scorer = task.benchmark.scorer(seed)
+    empty, undecided = scorer.report(), getattr(scorer, "undecided", False)
+    own, share = empty.rule == MEAN_SCORE, empty.rule in {*_PLAIN_MEANS, COMPARED}
+    return {
+        "rule": empty.rule if own or (share and not undecided) else "",
+        "mean_of": "scores" if own else "credit",
+        "scale": plain(empty.bounds) if own else [0.0, 1.0],
+        "turn": 1.0 if task.reward.higher_is_better else -1.0,
+        "n": empty.n or total,
+    }
 
 
 _PLAIN_MEANS = frozenset(

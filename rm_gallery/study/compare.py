@@ -243,11 +243,7 @@ def _compare(first: RunSamples, second: RunSamples, examples: int) -> tuple[RunC
     only_first, only_second, mcnemar_p = rights
     notes += [
         *subset_notes,
-        *(
-            f"{r.folder.name} is not finished: {r.report.get('stopped') or 'there is no report'}"
-            for r in runs
-            if not r.finished
-        ),
+        *(note for run in runs for note in run.caveats()),
     ]
     for model in sorted({*first.run.served, *second.run.served}):
         before, now = (one_line(run.answered_as(model)) for run in (first.run, second.run))

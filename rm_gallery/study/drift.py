@@ -49,6 +49,8 @@ class Anchors(NamedTuple):
 
     name: str
     by_name: Mapping[str, Anchor]
+    notes: tuple[str, ...] = ()
+    """What a reader has to know of the run."""
 
     def anchor(self, name: str) -> Anchor:
         """What was said about one; of one that is not there nothing."""
@@ -154,7 +156,7 @@ def compare_versions(
     )
     first, second = (_where_known(one.credit for one in side) for side in zip(*both, strict=True))
     again = 2 + len(old_again)
-    return drift(
+    found = drift(
         columns[0],
         columns[1],
         labels=labels,
@@ -170,6 +172,8 @@ def compare_versions(
         confidence=confidence,
         seed=seed,
     )
+    notes = dict.fromkeys(note for run in runs for note in run.notes)
+    return replace(found, notes=(*found.notes, *notes))
 
 
 def _where_known(values: Iterable[float | None]) -> list[float | None] | None:
@@ -247,7 +251,7 @@ def _of_run(folder: Path) -> Anchors:
             anchors[key] = Anchor(score, texts, None, earned, row.cluster or row.id)
     if not anchors:
         raise ConfigError(f"{folder}: no sample of this run has a score or a verdict")
-    return Anchors(str(folder), anchors)
+    return Anchors(str(folder), anchors, tuple(run.caveats()))
 
 
 def _names(sheet: Sheet, column: str) -> list[str]:

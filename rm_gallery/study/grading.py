@@ -8,7 +8,7 @@ import math
 import time
 from array import array
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -39,6 +39,7 @@ from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.names import check_known, unknown_name
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, uncertainty_of
 from rm_gallery.gallery.benchmarks.judgements import Status
+from rm_gallery.gallery.benchmarks.lead import MEAN_SCORE
 from rm_gallery.study.runs import RowChange, kept_in, without_empty
 from rm_gallery.study.source import Shard, file_sha256, placed_in, sharded
 from rm_gallery.study.table import (
@@ -300,10 +301,15 @@ def grade(
     chosen = chosen_options(options, runner.options, run_options, None, own)[0]
     own_rows, chosen = sharded(shard, chosen)
     identity: dict[str, Any] = {}
-    if chosen.run_dir is not None:
-        identity = {"data": _identity(data), "limit": limit, **({"seed": seed} if limit else {})}
-    chosen, control = begun(chosen, identity)
     main = runner.aggregators[0].name if runner.aggregators else columns[0]
+    if chosen.run_dir is not None:
+        n = len(data) if isinstance(data, Sized) and not isinstance(data, str) else chosen.total
+        config = runner.grader_configs.get(main)
+        scale = None if config is None else config.grader.score_range
+        figure = {"rule": MEAN_SCORE, "mean_of": main, "scale": scale} if conclude is None else {}
+        identity = {"data": _identity(data), "limit": limit, **({"seed": seed} if limit else {})}
+        identity["figure"] = {**figure, "n": limit or n}
+    chosen, control = begun(chosen, identity)
     by_grader, asked = {name: _Column() for name in columns}, array("Q")
     reasons = Reasons()
     began_at = time.monotonic()

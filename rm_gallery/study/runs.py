@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -31,6 +32,7 @@ from rm_gallery.core.utils.file import (
     to_line,
     write_whole,
 )
+from rm_gallery.core.utils.shown import number
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.gallery.benchmarks.judgements import NOT_ASKED, Judged, Pair
 from rm_gallery.gallery.benchmarks.lead import HELD_TO_NO_LABELS
@@ -46,6 +48,68 @@ _RULES_OF_TABLES = {"scores": "mean_score", "rollouts": "mean_score", "winrate":
 """The rules of what is no benchmark, which an unfinished run does not name yet."""
 _KEPT = ("scored", "unscored")
 """What a continued run does not judge again."""
+
+
+class KeptFigure(NamedTuple):
+    """What the figure of a run is. Its manifest says so from the start, since an unfinished run has
+    no report to name its rule and unit.
+    """
+
+    rule: str = ""
+    """Its name; empty where the figure is no mean over rows, and in runs of earlier versions."""
+    mean_of: str = "credit"
+    """What it is the mean of: `credit`, `scores`, or the score of the grader of this name."""
+    scale: tuple[float, float] = (0.0, 1.0)
+    """The lowest and the highest value of a row; infinite where it is open."""
+    turn: float = 1.0
+    """-1 where the reward's lower scores are better: those of samples.jsonl are turned."""
+    n: int | None = None
+    """How many samples the whole run has; None where nobody counted."""
+    answers: int = 1
+    """How many scores a row needs."""
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any]) -> KeptFigure:
+        """That of a manifest; of one of an earlier version the mean credit under no rule."""
+        if not isinstance(held := manifest.get("figure"), dict):
+            return cls()
+        columns = manifest.get("columns")
+        named = columns.get("answers") if isinstance(columns, dict) else None
+        low, high = held.get("scale") or (None, None)
+        return cls(
+            str(held.get("rule") or ""),
+            str(held.get("mean_of") or "credit"),
+            (number(low, -math.inf), number(high, math.inf)),
+            number(held.get("turn"), 1.0),
+            None if held.get("n") is None else int(number(held["n"])),
+            max(1, len(named)) if isinstance(named, list) else 1,
+        )
+
+    def value(
+        self,
+        status: str,
+        credit: float | None,
+        scores: Sequence[float | None],
+        metadata: Mapping[str, Any] | None,
+    ) -> float | None:
+        """What a row of samples.jsonl adds to the mean; None where nothing."""
+        if self.mean_of == "credit":
+            return credit
+        if status != "scored":
+            return None
+        if self.mean_of == "scores":
+            known = [score for score in scores if score is not None]
+            enough = len(known) == len(scores) >= self.answers
+            return self.turn * math.fsum(known) / len(known) if enough else None
+        said = ((metadata or {}).get("scores") or {}).get(self.mean_of)
+        return float(said) if isinstance(said, int | float) else None
+
+    def cause(self, status: str, cause: str | None) -> str | None:
+        """Who caused that a row adds nothing; the data, where one that is scored does not and has
+        to.
+        """
+        needed = self.rule and self.mean_of in ("credit", "scores")
+        return "data" if status == "scored" and needed else cause
 
 
 class Verdict(NamedTuple):
@@ -284,6 +348,7 @@ class SampleFile:
         self._known: Counter[int] = Counter()
         self._waiting: list[bytes] = []
         self._written = 0.0
+        self._n = 0
 
     def add(self, record: dict[str, Any]) -> None:
         """Keep one sample, unless it is there; one that was not begun has no line.
@@ -295,6 +360,7 @@ class SampleFile:
             if self._fd < 0:
                 self._open_file()
             line = _line_of(record)
+            self._n += record["status"] != "stopped"
             if self._known.get(hash(line)):
                 self._known[hash(line)] -= 1
             elif record["status"] != "stopped":
@@ -332,7 +398,7 @@ class SampleFile:
             self._rewrite(lambda line: b"" if _counted_down(left, line) else line)
         if change is not None:
             self._rewrite(lambda line: _line_of(change(from_line(line) or {})))
-        keep_figures(self._path.parent, figures)
+        keep_figures(self._path.parent, {**figures, "n_lines": self._n})
 
     def _open_file(self) -> None:
         if any(_status(line) not in _KEPT for line in read_lines(self._path)):
@@ -443,9 +509,37 @@ class OpenRun:
         return self.served.get(model) or (model if self.report.get("judge") == model else "")
 
     @cached_property
-    def damaged(self) -> int:
-        """Lines of samples.jsonl that hold no sample."""
-        return sum(_row_of_line(line) is None for line in self._lines())
+    def kept_figure(self) -> KeptFigure:
+        """What its figure is, as the manifest says."""
+        return KeptFigure.from_manifest(self.manifest)
+
+    @cached_property
+    def damage(self) -> str:
+        """How many samples can be read where not all can, in a sentence; else empty."""
+        lines = [_row_of_line(line) is not None for line in self._lines()]
+        return self.damage_of(sum(lines), len(lines))
+
+    def damage_of(self, readable: int, lines: int) -> str:
+        """`damage`, where so many of the lines hold a sample.
+
+        Lines that are gone since the run finished count: figures that are saved stand beside
+        samples that are not.
+        """
+        n = max(lines, int(number(self.report.get("n_lines"))))
+        if readable == n:
+            return ""
+        return (
+            f"{readable:,} of {n:,} samples in {self.folder.name} can be read; the same command "
+            f"writes the others anew"
+        )
+
+    def caveats(self) -> Iterator[str]:
+        """What holds of any figure that is made of its samples: that they are not all."""
+        if not self.finished:
+            why = self.report.get("stopped") or "there is no report"
+            yield f"{self.folder.name} is not finished: {why}"
+        if self.damage:
+            yield self.damage
 
     def _lines(self) -> Iterator[bytes]:
         """The lines about samples; of a run of shards that was not put together yet, those of
@@ -557,9 +651,19 @@ def _read_object(path: Path, root: Path | None) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, orjson.JSONDecodeError) as error:
-        raise DataError(
-            f"{path} cannot be read: {reason_of(error)}; run the same command again to write it anew."
-        ) from None
+        raise DataError(f"{path} cannot be read: {reason_of(error)}; {_anew(path)}.") from None
     if not isinstance(content, dict):
-        raise DataError(f"{path} holds a {type(content).__name__}; expected one JSON object.")
+        raise DataError(
+            f"{path} holds a {type(content).__name__}; expected one JSON object: {_anew(path)}."
+        )
     return content
+
+
+def _anew(path: Path) -> str:
+    """What writes a damaged file of a run anew; without a manifest nobody knows what made the rest."""
+    if path.name != MANIFEST:
+        return "run the same command again to write it anew"
+    return (
+        "run the command again with --force-new (force_new=True), which moves the folder aside and "
+        "starts anew"
+    )

@@ -19,7 +19,7 @@ from rm_gallery.core.stats.columns import first_seen
 from rm_gallery.core.stats.constant import LengthCount
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.ranking import BestOf, best_of_n_curve
-from rm_gallery.core.stats.uncertainty import Estimate, clustered_mean
+from rm_gallery.core.stats.uncertainty import clustered_mean
 from rm_gallery.core.stats.validation import (
     Calibration,
     HeldOut,
@@ -29,7 +29,7 @@ from rm_gallery.core.stats.validation import (
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.shown import number
 from rm_gallery.gallery.benchmarks.figures import UNNAMED
-from rm_gallery.study.runs import OpenRun, SampleRow
+from rm_gallery.study.runs import KeptFigure, OpenRun, SampleRow
 from rm_gallery.study.task import Reasons
 
 LABELS = ("chosen", "rejected", "unlabelled")
@@ -89,14 +89,34 @@ class Counted:
         self.clusters.append(hash(cluster))
 
     @property
-    def mean(self) -> Estimate | None:
-        """The mean with what its uncertainty rests on; None without outcomes."""
-        return clustered_mean(np.asarray(self.values), first_seen(np.asarray(self.clusters)))
-
-    @property
     def share(self) -> Share:
         """The share, with an interval that counts clusters."""
         return shared(np.asarray(self.values), np.asarray(self.clusters))
+
+
+@dataclass
+class Part(Counted):
+    """The samples of a subset as an unfinished figure counts them: their values with clusters, what
+    became of them, and who caused that there is no value.
+    """
+
+    statuses: Counter[str] = field(default_factory=Counter)
+    missing: Counter[str] = field(default_factory=Counter)
+
+    def count(self, value: float | None, cluster: str, status: str, cause: str | None) -> None:
+        """Count one sample."""
+        self.statuses[status] += 1
+        if value is not None:
+            self.add(value, cluster)
+        elif cause is not None:
+            self.missing[cause] += 1
+
+    def merge(self, other: Part) -> None:
+        """Count the samples of another as well."""
+        self.values += other.values
+        self.clusters += other.clusters
+        self.statuses += other.statuses
+        self.missing += other.missing
 
 
 class Bin(NamedTuple):
@@ -244,8 +264,8 @@ class Summary:
 
     Attributes:
         statuses: samples by status.
-        subsets: credits by subset, of the samples that earned one, with their clusters.
-        subset_n: samples by subset.
+        figure: what the figure of the run is.
+        subsets: the samples by subset, as its figure counts them.
         answers: every scored answer.
         gaps: best chosen score minus best rejected score of each labelled sample that is scored
             whole.
@@ -262,9 +282,9 @@ class Summary:
         lengths: rows whose only winner is the longer answer.
     """
 
+    figure: KeptFigure = KeptFigure()
     statuses: Counter[str] = field(default_factory=Counter)
-    subsets: dict[str, Counted] = field(default_factory=lambda: defaultdict(Counted))
-    subset_n: Counter[str] = field(default_factory=Counter)
+    subsets: dict[str, Part] = field(default_factory=lambda: defaultdict(Part))
     answers: Answers = field(default_factory=Answers)
     gaps: array[float] = field(default_factory=doubles)
     clusters: array[int] = field(default_factory=hashes)
@@ -296,10 +316,10 @@ class Summary:
     def add(self, row: SampleRow) -> None:
         """Count one sample."""
         self.statuses[row.status] += 1
-        subset = row.subset or UNNAMED
-        self.subset_n[subset] += 1
-        if row.credit is not None:
-            self.subsets[subset].add(row.credit, row.cluster or row.key)
+        value = self.figure.value(row.status, row.credit, row.scores, row.metadata)
+        cause = self.figure.cause(row.status, row.cause)
+        part = self.subsets[row.subset or UNNAMED]
+        part.count(value, row.cluster or row.key, row.status, cause)
         for key, message in {
             f"{issue.status}: {issue.reason}": issue.message for issue in row.issues
         }.items():
@@ -411,7 +431,7 @@ class Summary:
 
 def summarize(run: OpenRun) -> Summary:
     """Read all samples of a run, and its trace where there is one."""
-    summary = Summary()
+    summary = Summary(run.kept_figure)
     for row in run.samples():
         summary.add(row)
     for entry in run.trace():

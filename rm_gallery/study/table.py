@@ -54,6 +54,7 @@ class TableTask:
         groups: subgroups by column.
         columns: the columns that were named, for the manifest.
         shard: the share of the rows that is judged.
+        short: rows that were scored and have a blank answer, so that they have no value.
     """
 
     questions: TableSamples
@@ -62,6 +63,7 @@ class TableTask:
     groups: dict[str, list[str | None]] = field(default_factory=dict)
     columns: dict[str, Any] = field(default_factory=dict)
     shard: str | None = None
+    short: list[int] = field(default_factory=list, repr=False)
 
     @classmethod
     def from_sheet(
@@ -147,6 +149,7 @@ class TableTask:
         own = Columns.__dataclass_fields__
         chosen, hooks = options_of(reward, options, None, keywords, progress=None, beside=own)
         shard, chosen = sharded(self.shard, chosen)
+        self.short.clear()
         chosen, samples = self.begun(reward, chosen, seed)
         if chosen.run_dir is not None:
             about = {"sheet": self.questions.sheet.digest(), "columns": self.columns}
@@ -156,6 +159,9 @@ class TableTask:
             reasons = dict(report.reasons)
             if self.questions.blank:
                 reasons[BLANK_REASON] = self.questions.blank_reason()
+            if self.short:
+                why = self.questions.why_blank(self.short[0])
+                reasons[BLANK_ANSWER] = {"n": len(self.short), "example": why}
             if chosen.run_dir is not None:
                 self.questions.keep_blank(chosen.run_dir)
             return self.finished(
@@ -170,6 +176,13 @@ class TableTask:
             options=chosen,
             conclude=concluded,
         )
+
+    def lacks_answer(self, judged: Judged) -> bool:
+        """Whether a row has a blank answer, which is noted of one that is scored."""
+        lacks = len(judged.metadata["columns"]) < len(self.questions.answers)
+        if lacks and judged.status == "scored":
+            self.short.append(judged.metadata["row"])
+        return lacks
 
     def begun(
         self, reward: BaseReward, options: RunOptions, seed: int
@@ -248,7 +261,8 @@ ROW_STATUSES: tuple[tuple[Status, Cause], ...] = tuple(product(get_args(Status),
 RowStatuses = Array
 """Per row the place of its status and cause in `ROW_STATUSES`: a byte where a tuple takes 64."""
 BLANK = ROW_STATUSES.index(("unscored", "data"))
-BLANK_REASON = "unscored: blank"
+BLANK_REASON, BLANK_ANSWER = "unscored: blank row", "unscored: blank answer"
+"""Not the reason "blank" of a judge: both count, and a sum over reasons is what is missing."""
 NOT_BEGUN = ROW_STATUSES.index(("stopped", "caller"))
 
 
@@ -392,17 +406,17 @@ class _ScoreCounter:
             if score is not None:
                 self._scores[row, column] = self._of.turn * score
         self._row_statuses[row] = row_status_of(judged)
-        value = self._of.value_of(judged)
+        value = None if self._of.lacks_answer(judged) else self._of.value_of(judged)
         return value if value is not None and 0.0 <= value <= 1.0 else None
 
     def _row_values(self) -> Floats:
         """The mean score of each row's answers, which is scored whole or not at all: what is
-        missing cannot leave the mean.
+        missing, a blank answer too, cannot leave the mean.
         """
         known = ~np.isnan(self._scores)
         n = known.sum(axis=1)
         scored = np.array([status == "scored" for status, _ in ROW_STATUSES])
-        whole = scored[self._row_statuses] & (n > 0)
+        whole = scored[self._row_statuses] & known.all(axis=1)
         sums = np.where(known, self._scores, 0.0).sum(axis=1)
         return np.where(whole, sums / np.maximum(n, 1), math.nan)
 
@@ -551,7 +565,8 @@ class Scoring(TableTask):
     def value_of(self, one: Judged) -> float | None:
         """The mean score of a judged row's answers; None unless all are scored."""
         known = [self.turn * score for score in one.scores if score is not None]
-        return math.fsum(known) / len(known) if one.status == "scored" and known else None
+        whole = one.status == "scored" and len(known) == len(self.questions.answers)
+        return math.fsum(known) / len(known) if whole else None
 
     def rule(self) -> Scores:
         """The mean score."""

@@ -318,8 +318,12 @@ class TableSamples(MadeWhenAsked[TableSample]):
         return sum(planned[answers] * rows for answers, rows in self.counts.items())
 
     def why_blank(self, place: int) -> str:
-        """Why a row cannot be judged."""
-        return _why_blank(self.sheet, place, self.blank[place])
+        """Why a row cannot be judged, or not with all of its answers."""
+        row = self.sheet.rows[place]
+        column = self.blank.get(place) or next(
+            name for name in self.answers if not text_of_cell(cell_of(row, name))
+        )
+        return _why_blank(self.sheet, place, column)
 
     def blank_reason(self) -> dict[str, Any]:
         """How many rows could not be judged for want of text, with an example, as a report names

@@ -25,6 +25,7 @@ from rm_gallery.study import winrate_figures as figures
 from rm_gallery.study.runs import is_run, open_run
 from rm_gallery.study.sheet import joined, open_sheet
 from rm_gallery.study.table import (
+    BLANK_ANSWER,
     BLANK_REASON,
     NOT_BEGUN,
     ROW_STATUSES,
@@ -154,6 +155,8 @@ class _WinCounter:
         win = self._compared.add(row, judged)
         any_win = judged.status != "scored" or self._compared.any_win(row)
         self._row_statuses[row] = row_status_of(judged) if any_win else _NO_WIN
+        if win is None:
+            self._of.lacks_answer(judged)
         if self._of.until is not None:
             self._of.until.add(row, win, judged.status)
         return win
@@ -367,9 +370,10 @@ class WinRateTask(TableTask):
             for name, value in report.reasons.items()
             if not name.startswith("stopped: ")
         }
-        if blank := reasons.pop(BLANK_REASON, None):
-            counted = self.until.counted(total)[list(self.questions.blank)]
-            reasons |= {BLANK_REASON: {**blank, "n": int(counted.sum())}} if counted.any() else {}
+        for name, rows in ((BLANK_REASON, [*self.questions.blank]), (BLANK_ANSWER, self.short)):
+            if blank := reasons.pop(name, None):
+                n = int(self.until.counted(total)[rows].sum())
+                reasons |= {name: {**blank, "n": n}} if n else {}
         return replace(report, stopped=None, reasons=reasons)
 
 

@@ -21,7 +21,7 @@ import typer
 from rm_gallery.cli.main import app
 from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.lead import worth
-from rm_gallery.serve.view import ViewedRuns, create_viewer
+from rm_gallery.serve.view import ViewedRuns, Viewer, create_viewer
 from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.runs import open_run
 from tests.support.command import Done, command
@@ -349,3 +349,107 @@ def test_a_run_is_finished_only_with_all_that_its_command_adds(tmp_path: Path) -
         evaluate("length_baseline", rows, run_dir=str(tmp_path), progress=False, conclude=killed)
     run = open_run(tmp_path)
     assert not run.finished and len([*run.samples()]) == 1
+
+
+FIGURES = ("rule", "score", "ci95", "n", "n_scored", "n_unscored", "n_failed", "missing", "bounds")
+NO_MEAN = ("judge-select", "conflicts", "audit")
+"""Runs whose figure is no mean over their samples: it is known when the last one is there."""
+
+
+def test_an_unfinished_run_has_the_figures_of_a_finished_one(kept: Kept, tmp_path: Path) -> None:
+    """A kill leaves no report: rule, unit and who caused what is missing stand in the other files.
+    A mean score was once "33 %", and every sample that earned nothing missing "by the judge".
+    """
+    finished = figures_of(kept)
+    folder = Path(shutil.copytree(kept.folder, tmp_path / "killed"))
+    (folder / "report.json").unlink()
+    if not (folder / "manifest.json").is_file():
+        return
+    found = figures_of(kept._replace(folder=folder))
+    assert found["finished"] is False and found["worth"].startswith("Unfinished: ")
+    if str(kept.folder).startswith(NO_MEAN):
+        lost = found["n"] - found["n_scored"]
+        assert found["score"] is None or found["rule"] == "", found
+        assert sum(found["missing"].values()) <= lost
+        return
+    differing = {name for name in FIGURES if found[name] != finished[name]}
+    expected = set[str]()
+    if found["rule"] == "":  # the samples that come decide it
+        expected |= {"rule"}
+    assert differing <= expected, {n: (found[n], finished[n]) for n in differing}
+
+
+def test_samples_that_cannot_be_read_are_said_by_every_reader(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that was full cuts the last line, an editor one in the middle, a copy loses whole ones."""
+    monkeypatch.chdir(place)
+    whole = Path("eval", "samples.jsonl").read_bytes().splitlines(keepends=True)
+    for name, lines in {
+        "torn": [*whole[:-1], whole[-1][:20]],
+        "cut": [whole[0], whole[1][:20] + b"\n", *whole[2:]],
+        "short": whole[:-1],
+    }.items():
+        folder = Path(shutil.copytree("eval", tmp_path / name))
+        (folder / "samples.jsonl").write_bytes(b"".join(lines))
+        said = f"{N - 1} of {N} samples in {name} can be read"
+        run = str(folder)
+        for words in (
+            *(("report", run, "--format", form) for form in ("md", "json", "junit")),
+            ("explain", run, "s0"),
+            ("table", run),
+            ("compare", "eval", run),
+            ("drift", "eval", run),
+        ):
+            done = command(*words)
+            assert said in done.out + done.err, (words, done)
+        command("report", run)
+        assert said in (folder / "report.html").read_text()
+        viewed = ViewedRuns([folder])
+        viewed.look()
+        assert said in Viewer(viewed, "t").run_page({}, next(iter(viewed.runs))).body
+
+
+def test_reasons_add_up_to_what_is_missing_of_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows a table leaves blank once stood in place of the judge's own reason of that name, and
+    a row with one of two answers was scored by half.
+    """
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("q,x,y,judge\nq0,aa,b,a\nq1,,b,a\nq2,aa,b,\nq3,aa,b,\nq4,a,bb,b\n")
+    for name, call, expected in (
+        ("win", "winrate column:judge t.csv --prompt q --a x --b y", {"unscored: blank": 2, "unscored: blank row": 1}),
+        ("score", "score length_baseline t.csv --prompt q --answer x --answer y", {"unscored: blank answer": 1}),
+        ("three", "winrate length_baseline t.csv --prompt q --a x --b y --b judge", {"unscored: blank answer": 1}),
+    ):  # fmt: skip
+        done = command(*call.split(), "--json", "--out", name, "--max-failures", "9")
+        report = json.loads(done.out)
+        n = {reason: told["n"] for reason, told in report["reasons"].items()}
+        assert n == expected, (name, report)
+        assert report["n"] - report["n_scored"] == sum(n.values()) == report["missing"]["data"]
+        assert "missing (" in report["worth"]
+        (tmp_path / name / "report.json").unlink()
+        found = json.loads(command("report", name, "--format", "json").out)
+        assert [found[each] for each in ("n_scored", "score", "missing")] == [report[each] for each in ("n_scored", "score", "missing")]  # fmt: skip
+
+
+def test_samples_that_are_in_no_figure_are_said_and_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RewardBench 2 needs both rows of a tie: without a complete pair the samples are judged, and the
+    figure rests on the others alone.
+    """
+    monkeypatch.chdir(tmp_path)
+    rows = [{"id": str(k), "prompt": f"q{k}", "chosen": ["good"], "rejected": ["no"] * 3, "subset": "Math"} for k in range(4)]  # fmt: skip
+    rows += [{"id": f"tied:{k}", "prompt": f"t{k}", "chosen": ["good", "fine"], "rejected": ["no"] * 3, "subset": "Ties"} for k in range(2)]  # fmt: skip
+    write("rows.jsonl", [{**row, "num_correct": len(row["chosen"]), "num_incorrect": 3, "total_completions": len(row["chosen"]) + 3, "models": []} for row in rows])  # fmt: skip
+    call = "bench length_baseline rewardbench2 --data rows.jsonl --out run --json"
+    report = json.loads(command(*call.split()).out)
+    assert report["by_subset"]["Ties"]["score"] is None, report
+    said = "2 judged samples are not in the figure: Ties has no score of its own"
+    for form in ("md", "json", "junit"):
+        assert said in command("report", "run", "--format", form).out
+    suite = ElementTree.fromstring(command("report", "run", "--format", "junit").out)
+    [ties] = [case for case in suite.iter("testcase") if case.get("name") == "subset Ties"]
+    assert ties.find("failure") is None

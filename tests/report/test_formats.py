@@ -266,7 +266,7 @@ def junit(run: OpenRun, gate: QualityGate) -> dict[str, str]:
     (QualityGate(), report(4, n_failed=2), {"failed samples": "failure"}),
     (QualityGate(), report(4, stopped="the budget is used up"), {"finished": "failure"}),
     (QualityGate(), report(4, reasons={"unscored: parse": {"n": 1}}), {"samples unscored: parse": "skipped"}),
-    (QualityGate(), report(4, by_subset={"a": report(2), "b": report(2, score=None)}), {"subset b": "failure"}),
+    (QualityGate(), report(4, by_subset={"a": report(2), "b": report(2, score=None, n_scored=0)}), {"subset b": "failure"}),
 ])  # fmt: skip
 def test_junit_has_a_failure_for_every_gate_that_is_missed(
     gate: QualityGate, saved: dict[str, Any], failures: dict[str, str], tmp_path: Path

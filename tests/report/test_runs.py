@@ -215,10 +215,15 @@ def test_no_run_folder_and_a_damaged_one(tmp_path: Path) -> None:
         open_run(tmp_path)
     (tmp_path / SAMPLES).write_bytes(b'{"id":"a"}\r\n[]\nnot json\n{"id":"b","steps":[1]}\n')
     run = open_run(tmp_path)
-    assert ([row.id for row in run.samples()], run.damaged, run.finished) == (["a"], 3, False)
+    assert ([row.id for row in run.samples()], run.finished) == (["a"], False)
+    assert run.damage.startswith("1 of 4 samples")
     (tmp_path / "report.json").write_bytes(b"[]")
-    with pytest.raises(DataError, match="expected one JSON object"):
+    with pytest.raises(DataError, match="expected one JSON object: run the same command again"):
         open_run(tmp_path)
+    for damaged in (b"{", b"[]"):  # the same command refuses to go on with it
+        (tmp_path / "manifest.json").write_bytes(damaged)
+        with pytest.raises(DataError, match="manifest.json .* again with --force-new"):
+            open_run(tmp_path)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_blank_and_failed_rows_are_counted_and_kept(tmp_path: Path) -> None:
     found = winrate(Length(), data, "q", ["x", "y"], run_dir=str(tmp_path / "run"))
     assert (found.n, found.n_scored, found.n_unscored, found.n_failed) == (6, 3, 2, 1)
     assert found.score == pytest.approx(2 / 3)
-    assert found.reasons["unscored: blank"] == {
+    assert found.reasons["unscored: blank row"] == {
         "n": 2,
         "example": "data, row 2: column 'x' is blank",
     }
@@ -380,7 +380,7 @@ def test_all_figures_of_a_comparison_that_stopped_early_are_those_of_the_rows_lo
     )
     assert sum(found.missing.values()) == found.n - found.n_scored
     assert (
-        found.suspicion["n"] == found.n - found.reasons["unscored: blank"]["n"]
+        found.suspicion["n"] == found.n - found.reasons["unscored: blank row"]["n"]
         and found.missing["data"] > 0
     )
     one, other = (

@@ -87,10 +87,10 @@ def plain(manifest: Record) -> Record:
 def differences(old: Record, new: Record) -> list[str]:
     """One line `key: old → new` per value that differs, with dotted keys.
 
-    When it was made, with which versions, and in which module a class of the library stood then,
-    where that was kept, do not count; nor does a setting that is no more and was null.
+    When it was made, with which versions, what its figure is called, and in which module a class of
+    the library stood then, where that was kept, do not count; nor does a setting that is no more and was null.
     """
-    uncounted = dict.fromkeys(("created", "versions"))
+    uncounted = dict.fromkeys(("created", "versions", "figure"))
     lines = list(_differing("", {**old, **uncounted}, {**new, **uncounted}))
     more = len(lines) - _SHOWN
     return [*lines[:_SHOWN], *[f"… and {more} more"] * (more > 0)]

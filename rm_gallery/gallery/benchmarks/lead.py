@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from rm_gallery.core.stats.intervals import Interval, shown_side
@@ -15,7 +16,9 @@ TRUST_CARD = "trust_card"
 """The rule of an audit: parts in units and directions of their own, and no one figure."""
 COMPARED = "win_rate"
 """The rule that compares two columns instead of asking whether a reward is right."""
-OWN_UNIT = ("mean_score", "label_correlation", "correlation", "points")
+MEAN_SCORE = "mean_score"
+"""The rule that averages scores in the reward's own unit."""
+OWN_UNIT = (MEAN_SCORE, "label_correlation", "correlation", "points")
 """Rules whose figure is no share."""
 HELD_TO_NO_LABELS = {
     "mean_score": "mean score",
@@ -38,9 +41,9 @@ Figures = Mapping[str, Any]
 def worth(figures: Figures) -> str:
     """What a reader may conclude from a report, in one sentence, worst news first.
 
-    A constant judge, or one that goes by length alone; rows of one cluster; the figure against
+    That the run is unfinished, and how far it came; a constant judge, or one that goes by length alone; rows of one cluster; the figure against
     guessing, an even match or 0, corrected by labels of people where there are any, or the verdict
-    of a report that has one; agreement with people; what is missing and by whom; few clusters; and
+    of a report that has one; agreement with people; what is missing and by whom, and what is in no figure; few clusters; and
     where nothing is shown, what could have been seen. A page once led with "100 % wins" of a judge
     that people contradicted in every row.
 
@@ -50,6 +53,7 @@ def worth(figures: Figures) -> str:
     """
     verdict = _object(figures.get("extra")).get("verdict")
     facts = [
+        _unfinished(figures),
         str(figures.get("constant") or ""),
         _length_alone(figures),
         _clusters(figures, 1),
@@ -57,6 +61,7 @@ def worth(figures: Figures) -> str:
         *([verdict] if isinstance(verdict, str) else _scores(figures)),
         *_agreements(figures),
         _missing(figures),
+        *_outside(figures),
         _clusters(figures, FEW_CLUSTERS),
         _detectable(figures),
     ]
@@ -84,6 +89,32 @@ def _other_unit(figures: Figures) -> str:
         f"{n:,} {'label lies' if n == 1 else 'labels lie'} outside the range of the scores "
         f"({' to '.join(ends).strip()}): they may be in another unit, and then correct nothing"
     )
+
+
+def _unfinished(figures: Figures) -> str:
+    """That the run did not come to its end, and to how many samples of how many."""
+    partial, stopped = figures.get("partial"), str(figures.get("stopped") or "")
+    if not partial and not stopped:
+        return ""
+    asked = count_of(figures, "n") - count_of(figures, "n_stopped")
+    whole = count_of(figures, "n_whole" if partial else "n")
+    if whole > asked:
+        return f"Unfinished: {asked:,} of {whole:,} samples were asked about"
+    if stopped:  # between repeats, or with the last sample
+        return f"Unfinished: {stopped.partition('; ')[0]}"
+    return f"Unfinished: {asked:,} samples were asked about so far"
+
+
+def _outside(figures: Figures) -> Iterator[str]:
+    """Parts whose samples are judged and that have no score of their own to enter the mean, such as
+    ties without a complete pair: a figure over 35 samples once stood beside "40 scored of 40".
+    """
+    parts, listed = _object(figures.get("by_subset")), _object(figures.get("extra")).items()
+    gaps = (names for key, names in listed if key.endswith(("_without_score", "_absent")))
+    for name in chain.from_iterable(gaps) if figures.get("score") is not None else ():
+        if n := count_of(_object(parts.get(name)), "n_scored"):
+            what = f"{n:,} judged {'samples are' if n > 1 else 'sample is'} not in the figure"
+            yield f"{what}: {name} has no score of its own"
 
 
 def _length_alone(figures: Figures) -> str:
@@ -409,5 +440,5 @@ def headline(figures: Figures) -> str:
         if contradicted(figures):  # nothing is won that people give to the other side
             return f"{name} prefers {first} to {second} in {score} of the rows{ci95}, judging {of}"
         return f"{first} wins {score} of the rows against {second}{ci95}, as {name} judges {of}"
-    verb = "has a mean score of" if figures.get("rule") == OWN_UNIT[0] else "reaches"
+    verb = "has a mean score of" if figures.get("rule") == MEAN_SCORE else "reaches"
     return f"{name} {verb} {score}{ci95}{on}, over {scored:,} scored of {n:,} samples"

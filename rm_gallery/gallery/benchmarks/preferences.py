@@ -114,6 +114,8 @@ class _Either(PooledScorer):
     pair only a half is then nothing.
     """
 
+    undecided = True
+
     def __init__(self) -> None:
         rule = "best_of_n_tie_credit"
         super().__init__(

@@ -545,6 +545,9 @@ class SideBySide:
         once: whether all pairs count as shown once.
     """
 
+    undecided = True
+    """Whether the rule goes with the samples that come, so that nobody knows it before."""
+
     def __init__(
         self,
         rules: Mapping[str, SubsetTallies],
