@@ -120,6 +120,11 @@ def _parsed_value(
             say_later(context, f"{old} is spelled {new} now.")
     with one_line_errors(context, arguments):
         left = parse(context, _reward_first(context, [*arguments]))
+    for (
+        each
+    ) in context.command.params:  # typer 0.16 with a newer click lets the last one be missing
+        if each.param_type_name == "argument" and each.required and not context.params[each.name]:
+            raise refusal(context, f"{_shown_name(each)} is missing.")
     _check_order(context)
     return left
 
