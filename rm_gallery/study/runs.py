@@ -664,6 +664,6 @@ def _anew(path: Path) -> str:
     if path.name != MANIFEST:
         return "run the same command again to write it anew"
     return (
-        "run the command again with --force-new (force_new=True), which moves the folder aside and "
+        "run the command again with --config run.force_new=true, which moves the folder aside and "
         "starts anew"
     )

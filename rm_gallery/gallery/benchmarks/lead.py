@@ -58,7 +58,7 @@ def worth(figures: Figures) -> str:
         _length_alone(figures),
         _clusters(figures, 1),
         _other_unit(figures),
-        *([verdict] if isinstance(verdict, str) else _scores(figures)),
+        *([verdict] if isinstance(verdict, str) else _figure_told(figures)),
         *_agreements(figures),
         _missing(figures),
         *_outside(figures),
@@ -68,7 +68,7 @@ def worth(figures: Figures) -> str:
     return f"{'; '.join(fact.removesuffix('.') for fact in facts if fact)}."
 
 
-def _scores(figures: Figures) -> list[str]:
+def _figure_told(figures: Figures) -> list[str]:
     """The figure, behind the one corrected by labels of people; no score comes before all."""
     corrected = _corrected(figures)
     if not corrected:
