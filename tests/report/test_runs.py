@@ -222,7 +222,9 @@ def test_no_run_folder_and_a_damaged_one(tmp_path: Path) -> None:
         open_run(tmp_path)
     for damaged in (b"{", b"[]"):  # the same command refuses to go on with it
         (tmp_path / "manifest.json").write_bytes(damaged)
-        with pytest.raises(DataError, match="manifest.json .* again with --config run.force_new=true"):
+        with pytest.raises(
+            DataError, match="manifest.json .* again with --config run.force_new=true"
+        ):
             open_run(tmp_path)
 
 
