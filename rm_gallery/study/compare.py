@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from rm_gallery.core.stats import np
 from rm_gallery.core.stats.changes import SAME, OldAndNew
-from rm_gallery.core.stats.columns import crossed, first_seen
+from rm_gallery.core.stats.columns import crossed
 from rm_gallery.core.stats.intervals import Interval, shown_side
 from rm_gallery.core.stats.significance import PairedDifference, described, holm, sign_test
 from rm_gallery.core.stats.uncertainty import (
@@ -29,7 +29,7 @@ from rm_gallery.gallery.benchmarks.figures import (
     Record,
     plain,
 )
-from rm_gallery.gallery.benchmarks.lead import HELD_TO_NO_LABELS, by_cause
+from rm_gallery.gallery.benchmarks.lead import HELD_TO_NO_LABELS, MEAN_SCORE, by_cause
 from rm_gallery.gallery.benchmarks.rewardbench2 import TIES_RULE, ties_difference
 from rm_gallery.study.paired_runs import ABSENT, Codes, Pairs, RunSamples, suspicion_of
 from rm_gallery.study.runs import OpenRun, open_run
@@ -238,7 +238,7 @@ def _compare(first: RunSamples, second: RunSamples, examples: int) -> tuple[RunC
         and (one := low.get(name, _NONE).gap)
         and (other := high.get(name, _NONE).gap)
     ]
-    alone = not crossed(first_seen(scored.cluster), scored.subset)
+    alone = not crossed(scored.clusters, scored.subset)
     rights = _mcnemar(scored) if first.run.by_labels else (None, None, None)
     only_first, only_second, mcnemar_p = rights
     notes += [
@@ -292,7 +292,7 @@ def _check_credits(samples: RunSamples) -> None:
     comparing only the others would be biased.
     """
     report, without = samples.run.report, np.isnan(samples.credit)
-    own_unit = samples.run.rule == "mean_score"
+    own_unit = samples.run.rule == MEAN_SCORE
     if report.get("n_scored") and bool(without.all()) and not own_unit:
         raise ConfigError(
             f"{samples.run.holds}, a figure that no sample has a share of, so that samples cannot be "
@@ -433,7 +433,7 @@ def _mcnemar(scored: Pairs) -> tuple[int, int, float | None] | tuple[None, None,
         return None, None, None
     changes = scored.credit[1] - scored.credit[0]
     only_first, only_second = int(np.sum(changes < 0.0)), int(np.sum(changes > 0.0))
-    alone = int(first_seen(scored.cluster).max()) + 1 == len(scored)
+    alone = int(scored.clusters.max()) + 1 == len(scored)
     p = sign_test(only_first, only_second, mid=True) if alone else None
     return only_first, only_second, p
 

@@ -9,6 +9,7 @@ from array import array
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from rm_gallery.core.stats import Array, Bools, Floats, Integers, np
@@ -204,20 +205,24 @@ class Pairs:
     def _missing(self) -> Bools:
         return np.asarray(self.lost != _NOBODY)
 
+    @cached_property
+    def clusters(self) -> Integers:
+        """Numbers of the clusters, in the order in which they come."""
+        return first_seen(self.cluster)
+
     def changes(self, weights: Mapping[int, float] | None = None) -> OldAndNew:
         """The credits of the second run beside those of the first, with the weights of subsets; a
         sample without a cluster is one of its own.
         """
         known = np.where(self._missing & (self.best is not None), math.nan, self.credit)
         strata = None if weights is None else self.subset
-        clusters = first_seen(self.cluster)
-        pairs = OldAndNew(known[0], known[1], clusters, strata=strata, weights=weights)
+        pairs = OldAndNew(known[0], known[1], self.clusters, strata=strata, weights=weights)
         return pairs if self.best is None else pairs.filled(self.best)
 
     def agreements(self) -> OldAndNew:
         """How far the second run agrees with people beside how far the first does."""
         first, second = self.agreement
-        return OldAndNew(first, second, first_seen(self.cluster))
+        return OldAndNew(first, second, self.clusters)
 
     def missing(self, number: int) -> dict[str, int]:
         """What has no score in one run (0 or 1), of those `wanted`, by who caused it."""

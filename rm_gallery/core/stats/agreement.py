@@ -1,6 +1,6 @@
 """Agreement of raters on the same units: chance-corrected (kappa, alpha) and by rank correlation.
 
-Functions ending in `_estimate` give a `Estimate` of which a row is a unit, so that two of the same
+Functions ending in `_estimate` give an `Estimate` of which a row is a unit, so that two of the same
 units subtract. A unit weighs by its share of the disagreement that chance would bring: perfect
 agreement on five positives of 100 says less than on fifty. Few units show too little of how a rare
 label is judged; what a unit of each kind would add is in `unseen`.

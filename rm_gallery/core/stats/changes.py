@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from rm_gallery.core.stats import Array, ArrayLike, Bools, Floats, Names, np
+from rm_gallery.core.stats import Array, ArrayLike, Bools, Floats, Integers, Names, np
 from rm_gallery.core.stats.agreement import kendall_tau_b_estimate, spearman_estimate
 from rm_gallery.core.stats.columns import cluster_numbers
 from rm_gallery.core.stats.uncertainty import Estimate, clustered_mean
@@ -53,10 +53,15 @@ class OldAndNew:
         """Which rows have both values."""
         return ~np.isnan(self.old + self.new)
 
+    @cached_property
+    def _parts(self) -> tuple[Integers, Array | None]:
+        """Numbers of the clusters, and the strata, of the rows with both."""
+        codes = cluster_numbers(self.clusters, len(self.old))[self.both]
+        return codes, None if self.strata is None else self.strata[self.both]
+
     def _mean_of_side(self, values: ArrayLike, bounds: tuple[float, float]) -> Estimate | None:
         """The mean over the rows with both of one value a row, NaN elsewhere."""
-        strata = None if self.strata is None else self.strata[self.both]
-        codes = cluster_numbers(self.clusters, len(self.old))[self.both]
+        codes, strata = self._parts
         own = np.asarray(values)[self.both]
         return clustered_mean(own, codes, strata=strata, weights=self.weights, bounds=bounds)
 

@@ -3,7 +3,7 @@
 estimate = mean(prediction, all rows) + weighted mean(label - prediction, labelled rows). The judge
 may be biased: its bias is measured on the labelled rows and removed; how well it follows the labels
 only decides the width of the interval. So every row pulls the estimate by its prediction and every
-labelled one by its residual: a `Estimate`, whose interval this is. Sources: A. Angelopoulos et al.,
+labelled one by its residual: an `Estimate`, whose interval this is. Sources: A. Angelopoulos et al.,
 "Prediction-powered inference" (arXiv 2301.09633) and "PPI++" (arXiv 2311.01453).
 
 Ours, not `ppi-python`: its normal interval covers 79 to 91 % instead of 95 % with few labels and a

@@ -180,26 +180,34 @@ class Estimate:
         low, high = self.bounds
         return min(max((value - low) / (high - low), 0.0), 1.0)
 
+    @property
+    def _no_row_differs(self) -> bool:
+        """Whether no row differs from the others, though others could lie on either side."""
+        return self.variance <= 0.0 and 0.0 < self._place(self.estimate) < 1.0
+
     @cached_property
-    def _sides(self) -> tuple[int, int]:
-        """Clusters above and below the middle of the bounds; ties lie on it and say nothing. None
-        where clusters lie differently far from it: a sign would throw away what they say.
+    def _sign_p(self) -> float:
+        """p-value of the sign test of "the truth is the middle of the bounds" over few clusters; ties
+        lie on it and say nothing. 0 where others answer: with many, with graded rows, and where
+        clusters lie differently far from the middle, of which a sign would throw away what they say.
         """
+        if not self.all_or_nothing:
+            return 0.0
         sums, weights = self._by_cluster
         away = sums + weights * (self.estimate - (self.bounds[0] + self.bounds[1]) / 2.0)
         near = _EQUAL * (self.bounds[1] - self.bounds[0])
         far = np.abs(away[np.abs(away) > near])
         if len(far) and float(np.ptp(far)) > near:
-            return 0, 0
-        return int(np.sum(away > near)), int(np.sum(away < -near))
+            return 0.0
+        more = int(np.sum(away > near))
+        return _two_binomial_tails(more, len(far), 0.5) if 0 < len(far) < _FEW else 0.0
 
     @property
     def _variance_or_unseen(self) -> float:
         """The variance; where no row differs, that of what was not seen, by the farther end of the
         interval.
         """
-        ends = self.interval()
-        if self.variance > 0.0 or ends is None:
+        if self.variance > 0.0 or (ends := self.interval()) is None:
             return self.variance
         reach = max(ends.high - self.estimate, self.estimate - ends.low)
         return (reach / t_quantile(math.inf, 0.95)) ** 2
@@ -216,26 +224,21 @@ class Estimate:
         if abs(self.estimate - null) <= _EQUAL:
             return 1.0
         away = self.estimate - null
-        if self.variance <= 0.0 and 0.0 < self._place(self.estimate) < 1.0:
+        if self._no_row_differs:
             # none was seen of so many others, each at the end of the scale, as would explain it
             end = self.bounds[0 if away > 0.0 else 1]
             others = min(1.0, away / (self.estimate - end))
             return min(1.0, 2.0 * math.pow(1.0 - others, self.effective_clusters))
         if self.scale == "share":
-            exact = self.all_or_nothing
             share, place = self._place(self.estimate), self._place(null)
-            p = share_p_value(share, self.effective_n, place, df=self.df, exact=exact)
-            more, less = self._sides if exact else (0, 0)
+            p = share_p_value(share, self.effective_n, place, df=self.df, exact=self.all_or_nothing)
             before = min(share, 0.5) - _EQUAL <= place <= max(share, 0.5) + _EQUAL
-            if before and 0 < more + less < _FEW:
-                p = max(p, _two_binomial_tails(more, more + less, 0.5))
-            return p
+            return max(p, self._sign_p) if before else p
         spread, distance = self.variance, away
         if self.scale == "correlation":
-            inside = min(max(self.estimate, -_NEVER_ONE), _NEVER_ONE)
+            inside = _short_of_one(self.estimate)
             spread /= (1.0 - inside**2) ** 2
-            edge = min(max(null, -_NEVER_ONE), _NEVER_ONE)
-            distance = math.atanh(inside) - math.atanh(edge)
+            distance = math.atanh(inside) - math.atanh(_short_of_one(null))
         return two_tails(self.df, abs(distance) / math.sqrt(spread)) if spread > 0.0 else 0.0
 
     def interval(self, level: float = 0.95) -> Interval | None:
@@ -247,7 +250,7 @@ class Estimate:
             return None
         low, high = self.bounds
         quantile = t_quantile(self.df, level)
-        if self.variance <= 0.0 and 0.0 < self._place(self.estimate) < 1.0:
+        if self._no_row_differs:
             reach = 1.0 - ((1.0 - level) / 2.0) ** (1.0 / self.effective_clusters)
             ends = (
                 self.estimate - reach * (self.estimate - low),
@@ -260,7 +263,7 @@ class Estimate:
                 ends = min(ends[0], edge), max(ends[1], edge)
             ends = low + ends[0] * (high - low), low + ends[1] * (high - low)
         elif self.scale == "correlation":
-            inside = min(max(self.estimate, -_NEVER_ONE), _NEVER_ONE)
+            inside = _short_of_one(self.estimate)
             half = quantile * self.standard_error / (1.0 - inside**2)
             ends = math.tanh(math.atanh(inside) - half), math.tanh(math.atanh(inside) + half)
         else:
@@ -280,8 +283,7 @@ class Estimate:
             won, lost = share * n, (1.0 - share) * n
             places.append(float(betaincinv(won, lost + 1.0, tail)) if won > 0.0 else 0.0)
             places.append(float(betaincinv(won + 1.0, lost, 1.0 - tail)) if lost > 0.0 else 1.0)
-        more, less = self._sides
-        if 0 < more + less < _FEW and _two_binomial_tails(more, more + less, 0.5) >= 1.0 - level:
+        if self._sign_p >= 1.0 - level:
             places.append(0.5)
         return places
 
@@ -305,6 +307,11 @@ class Estimate:
         return self.standard_error * (
             t_quantile(self.df, check_level(level)) + t_quantile(self.df, 2.0 * power - 1.0)
         )
+
+
+def _short_of_one(correlation: float) -> float:
+    """A correlation short of ±1, where Fisher's z is infinite."""
+    return min(max(correlation, -_NEVER_ONE), _NEVER_ONE)
 
 
 def _rounded(count: float) -> float:
@@ -702,6 +709,7 @@ def heterogeneity(parts: Iterable[Estimate]) -> float | None:
         worth = np.array([part.effective_n for part in known])
         common = known[0]._place(float(worth @ values / worth.sum()))
         width = known[0].bounds[1] - known[0].bounds[0]
+        # a difference lies in -1..1, and its mean does not set its spread
         if 0.0 < common < 1.0 and width == 1.0:
             variances = common * (1.0 - common) / worth
             df = np.array([part.df for part in known])

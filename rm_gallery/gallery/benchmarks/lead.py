@@ -21,7 +21,7 @@ MEAN_SCORE = "mean_score"
 OWN_UNIT = (MEAN_SCORE, "label_correlation", "correlation", "points")
 """Rules whose figure is no share."""
 HELD_TO_NO_LABELS = {
-    "mean_score": "mean score",
+    MEAN_SCORE: "mean score",
     COMPARED: "win rate",
     "no_conflict": "share without a conflict",
     "consistency": "share judged alike in both orders",
@@ -41,11 +41,12 @@ Figures = Mapping[str, Any]
 def worth(figures: Figures) -> str:
     """What a reader may conclude from a report, in one sentence, worst news first.
 
-    That the run is unfinished, and how far it came; a constant judge, or one that goes by length alone; rows of one cluster; the figure against
-    guessing, an even match or 0, corrected by labels of people where there are any, or the verdict
-    of a report that has one; agreement with people; what is missing and by whom, and what is in no figure; few clusters; and
-    where nothing is shown, what could have been seen. A page once led with "100 % wins" of a judge
-    that people contradicted in every row.
+    That the run is unfinished, and how far it came; a constant judge, or one that goes by length
+    alone; rows of one cluster; the figure against guessing, an even match or 0, corrected by labels
+    of people where there are any, or the verdict of a report that has one; agreement with people;
+    what is missing and by whom, and what is in no figure; few clusters; and where nothing is shown,
+    what could have been seen. A page once led with "100 % wins" of a judge that people contradicted
+    in every row.
 
     Args:
         figures: a report, saved or as `Report.to_dict` gives it; of what one of an earlier version
