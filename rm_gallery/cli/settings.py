@@ -120,13 +120,19 @@ def _parsed_value(
             say_later(context, f"{old} is spelled {new} now.")
     with one_line_errors(context, arguments):
         left = parse(context, _reward_first(context, [*arguments]))
-    for (
-        each
-    ) in context.command.params:  # typer 0.16 with a newer click lets the last one be missing
+    if not context.resilient_parsing:  # a shell completes what is not whole yet
+        _check_arguments(context)
+    return left
+
+
+def _check_arguments(context: Any) -> None:
+    """Refuse a missing argument, which typer 0.16 lets through with a newer click, and arguments in
+    the wrong order.
+    """
+    for each in context.command.params:
         if each.param_type_name == "argument" and each.required and not context.params[each.name]:
             raise refusal(context, f"{_shown_name(each)} is missing.")
     _check_order(context)
-    return left
 
 
 def _check_order(context: Any) -> None:
