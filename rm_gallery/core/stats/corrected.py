@@ -39,6 +39,8 @@ _MOST_CELLS = 4
 """Errors of more different predictions than this are looked at together."""
 _MOST_LABELS = 5
 """More different labels than this show by themselves how far a judge's errors reach."""
+_NEXT_TO_NOTHING = 1e-9
+"""What a judge's weight moves at least, as a share of the labels' range; what is less is rounding."""
 _MENDED = (
     "each verdict is corrected on its own, which mends that as far as chance decided within a "
     "verdict"
@@ -487,7 +489,8 @@ def _tuned(
     clusters with that of their sums; of labels with probabilities, a row sure to be labelled needs
     no judge).
 
-    At least 0, and at most 1 where the judge is on the labels' scale.
+    At least 0, and at most 1 where the judge is on the labels' scale. One that moves the estimate by
+    rounding alone is 0: another processor rounds otherwise, and has another method and interval then.
     """
     labelled = ~np.isnan(y)
     fl, yl = f[labelled], y[labelled]
@@ -504,6 +507,8 @@ def _tuned(
         needed = weights * (1.0 / chosen[labelled] - 1.0)
         common, spread = float(needed @ (g * away)), float(needed @ (g * g))
     if m < 2 or m == n or spread <= 1e-24 * max(1.0, float(fl @ fl)):
+        return 0.0
+    if common * float(np.ptp(f)) <= _NEXT_TO_NOTHING * spread * float(np.ptp(yl)):
         return 0.0
     same_scale = bounds[0] <= float(f.min()) and float(f.max()) <= bounds[1]
     return min(max(common / spread, 0.0), 1.0 if same_scale else math.inf)
