@@ -18,24 +18,16 @@ from rm_gallery.gallery.benchmarks.lead import (
     worth,
 )
 from rm_gallery.report.gate import QualityGate
-from rm_gallery.report.page import render_page
-from rm_gallery.report.plots import all_plots
+from rm_gallery.report.page import fill, render_page, run_report, short_line
 from rm_gallery.report.run_figures import (
-    figure_cells,
     figures_of,
     findings,
     lost_of,
-    rule_of,
-    single_line,
-    spent,
-    title_of,
 )
 from rm_gallery.study.runs import OpenRun, sound
 from rm_gallery.study.summary import Share, Summary, summarize
 
 FORMATS = ("html", "md", "json", "junit")
-LONGEST = 4_000
-"""Bytes of a name or a sentence, at most."""
 
 
 def render(
@@ -60,63 +52,16 @@ def render(
             return render_page(run, summary, title, most)
         if form == "md":
             return _markdown(run, summary, title)
-        return (
-            _json(run, summary)
-            if form == "json"
-            else _junit(run, figures_of(run, summary), gate or QualityGate())
-        )
-
-
-def _short_line(text: Any) -> str:
-    """A text on one line, a huge one cut."""
-    return single_line(cut(str(text), LONGEST))
-
-
-# -- Markdown --------------------------------------------------------------------------------------
-
-
-def _md(text: Any) -> str:
-    """Text from outside as Markdown that is only text."""
-    line = _short_line(text)
-    return "".join(
-        f"\\{c}" if c in "\\`*_[]|~#!" else {"<": "&lt;", ">": "&gt;", "&": "&amp;"}.get(c, c)
-        for c in line
-    )
+        if form == "json":
+            return _json(run, summary)
+        return _junit(run, figures_of(run, summary), gate or QualityGate())
 
 
 def _markdown(run: OpenRun, summary: Summary, title: str | None = None) -> str:
-    figures = figures_of(run, summary)
-    alone = ", judge alone" if corrected_figure(figures) else ""
-    lines = [
-        f"# {_md(title or title_of(figures, run.folder.name))}",
-        "",
-        f"**{_md(worth(figures))}**",
-        "",
-        f"Rule: {_md(rule_of(figures))}.",
-        "",
-        *(
-            f"- {'⚠ ' if level == 'warn' else ''}{_md(text)}"
-            for level, text in findings(run, figures, summary)
-        ),
-        "",
-        f"| subset{alone} | score | 95 % interval | n | no score |",
-        "|---|---:|---:|---:|---:|",
-    ]
+    report = run_report(run, summary, title)
+    figures = report["figures"]
     whole = whole_name(figures.get("extra") or {})
-    for name, part in [*(figures.get("by_subset") or {}).items(), (whole, figures)]:
-        lines.append(f"| {' | '.join((_md(name), *figure_cells(part)))} |")
-    lines.append("")
-    lines += [f"- {plot.title}: {_md(plot.says)}" for plot in all_plots(summary) if plot]
-    if reasons := figures.get("reasons"):
-        lines += ["", "| why there is no score | samples | example |", "|---|---:|---|"]
-        for key, entry in reasons.items():
-            lines.append(
-                f"| {_md(key)} | {count_of(entry, 'n'):,} | "
-                f"{_md(cut(str(entry.get('example', '')), 300))} |"
-            )
-    if costs := spent(run, figures, summary):
-        lines += ["", " · ".join(f"{_md(name)}: {_md(value)}" for name, value in costs)]
-    return "\n".join(lines) + "\n"
+    return fill("report.md.jinja2", **report, parts=[*report["subsets"], (whole, figures)])
 
 
 # -- JSON ------------------------------------------------------------------------------------------
@@ -181,7 +126,7 @@ def _junit(run: OpenRun, figures: Mapping[str, Any], gate: QualityGate) -> str:
     missed: dict[str, str] = {}
     for part, why in gate.missed(figures, finished=run.finished, run=run):
         missed[part] = f"{missed[part]}; {why}" if part in missed else why
-    name = _short_line(
+    name = short_line(
         f"{figures.get('benchmark') or run.folder.name}: {figures.get('reward') or 'run'}"
     )
     reasons = figures.get("reasons") or {}
@@ -189,13 +134,13 @@ def _junit(run: OpenRun, figures: Mapping[str, Any], gate: QualityGate) -> str:
     suite = ElementTree.SubElement(root, "testsuite", name=name)
 
     def case(title: str, says: str, failure: str | None, skipped: str = "") -> None:
-        element = ElementTree.SubElement(suite, "testcase", classname=name, name=_short_line(title))
+        element = ElementTree.SubElement(suite, "testcase", classname=name, name=short_line(title))
         if failure:
-            child = ElementTree.SubElement(element, "failure", message=_short_line(failure))
-            child.text = _short_line(says)
+            child = ElementTree.SubElement(element, "failure", message=short_line(failure))
+            child.text = short_line(says)
         elif skipped:
-            ElementTree.SubElement(element, "skipped", message=_short_line(skipped))
-        ElementTree.SubElement(element, "system-out").text = _short_line(says)
+            ElementTree.SubElement(element, "skipped", message=short_line(skipped))
+        ElementTree.SubElement(element, "system-out").text = short_line(says)
 
     case("score", worth(figures), missed.get("score"))
     for subset, part in (figures.get("by_subset") or {}).items():

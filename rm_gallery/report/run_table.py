@@ -9,8 +9,9 @@ import html
 import io
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +45,7 @@ CORRECTED = "corrected by labels"
 MARK = "†"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Cell:
     """What one run scored in one column.
 
@@ -60,14 +61,48 @@ class Cell:
     against: Difference | None = None
 
     @property
+    def score(self) -> float | None:
+        """The score, where it is a finite number."""
+        score = self.figure.get("score")
+        return score if isinstance(score, (int, float)) and math.isfinite(score) else None
+
+    @property
     def worse(self) -> bool:
         """Whether it is shown to be worse than the best, corrected for all that was tested,
         whatever is missing would have got.
         """
-        tested = self.against
-        return (
-            tested is not None and tested.better == "first" and (tested.p_adjusted or 0.0) < LEVEL
-        )
+        test = self.against
+        return test is not None and test.better == "first" and (test.p_adjusted or 0.0) < LEVEL
+
+
+@dataclass(eq=False)
+class Row:
+    """One run of a table.
+
+    Attributes:
+        run: its folder.
+        report: its saved figures.
+        name: reward and judge, with the folder where two are alike.
+        cells: what it scored by column.
+    """
+
+    run: OpenRun
+    report: Mapping[str, Any]
+    name: str
+    cells: dict[str, Cell]
+
+    def about(self) -> str:
+        """Its judge, how many samples it has, and what is missing by cause."""
+        report, missing = self.report, self.report.get("missing")
+        if missing is None:  # of an earlier version, which did not keep the causes
+            missing = {"run, cause not kept": missing_of(report)}
+        gone = sum(missing.values())
+        parts = [f"{gone:,} missing ({by_cause(missing)})" if gone else "none without a score"]
+        parts[0] += ", not finished" if report.get("partial") or report.get("stopped") else ""
+        absent = missing_parts(report.get("extra") or {}).removeprefix("missing, and ")
+        judge = f", judge {report['judge']}" if report.get("judge") else ""
+        lost = "; ".join(filter(None, [*parts, absent, self.run.damage]))
+        return f"{self.name}{judge}: n = {count_of(report, 'n'):,}, {lost}."
 
 
 @dataclass(frozen=True)
@@ -75,84 +110,64 @@ class RunTable:
     """Runs of one benchmark side by side.
 
     Attributes:
-        names: of the rows: reward and judge, with the folder where two are alike.
         columns: subsets or sections, `overall`, and where people labelled rows `corrected by labels`.
-        cells: a row a run, a cell a column.
-        runs: the folders' names.
-        reports: the runs' saved figures.
-        damage: how many samples of each run can be read where not all can, else empty.
+        rows: a row a run.
     """
 
-    names: tuple[str, ...]
     columns: tuple[str, ...]
-    cells: tuple[tuple[Cell, ...], ...]
-    runs: tuple[str, ...]
-    reports: tuple[Mapping[str, Any], ...]
-    damage: tuple[str, ...]
+    rows: tuple[Row, ...]
 
     def caption(self) -> list[str]:
         """What the figures rest on: rule, version, judges, n and what is missing by cause, a
         sentence each.
         """
-        first = self.reports[0]
-        rule = str(first.get("rule") or "")
+        reports = [row.report for row in self.rows]
+        rule = str(reports[0].get("rule") or "")
         unit = "The unit is the reward's own" if rule in OWN_UNIT else "Figures are percentages"
         rule_text = f" ({RULES[rule]})" if rule in RULES else ""
         lines = [
-            f"{first.get('benchmark') or 'Benchmark'}, rule {rule}{rule_text}.",
+            f"{reports[0].get('benchmark') or 'Benchmark'}, rule {rule}{rule_text}.",
             f"{unit}, with 95 % intervals over prompts; best in bold.",
         ]
-        columns = zip(self.columns, zip(*self.cells, strict=True), strict=True)
-        tested = [name for name, column in columns if any(cell.against for cell in column)]
+        tests = {
+            name: [test for row in self.rows if (test := row.cells[name].against)]
+            for name in self.columns
+        }
+        tested = [name for name in self.columns if tests[name]]
         if tested:
             only = tested == [OVERALL] and len(self.columns) > 1
             scope = f" Only {OVERALL} was tested." if only else ""
-            tests = (cell.against for row in self.cells for cell in row if cell.against)
-            known = sorted({f"{test.correction}-" for test in tests if test.correction})
-            corrected = f"{' and '.join(known)}corrected p" if known else "p"
+            corrections = {test.correction for name in tested for test in tests[name]} - {None}
+            known = " and ".join(sorted(f"{correction}-" for correction in corrections))
             lines.append(
                 f"{MARK}: worse than the best of the column on the samples both scored (paired by "
-                f"prompt, {corrected} < 0.05).{scope}"
+                f"prompt, {known and f'{known}corrected '}p < 0.05).{scope}"
             )
-        for name, report, damage in zip(self.names, self.reports, self.damage, strict=True):
-            missing = report.get("missing")
-            if missing is None:  # of an earlier version, which did not keep the causes
-                missing = {"run, cause not kept": missing_of(report)}
-            gone = sum(missing.values())
-            lost = f"{gone:,} missing ({by_cause(missing)})" if gone else "none without a score"
-            lost += ", not finished" if report.get("partial") or report.get("stopped") else ""
-            judge = f", judge {report['judge']}" if report.get("judge") else ""
-            if absent := missing_parts(report.get("extra") or {}):
-                lost += f"; {absent.removeprefix('missing, and ')}"
-            lost += f"; {damage}" if damage else ""
-            lines.append(f"{name}{judge}: n = {count_of(report, 'n'):,}, {lost}.")
-        if len({report.get("n") for report in self.reports}) > 1:
+        lines += [row.about() for row in self.rows]
+        if len({report.get("n") for report in reports}) > 1:
             lines.append("The runs have different samples: figures are of each run's own.")
-        version = min(
-            {str(report.get("version") or "") for report in self.reports} - {""}, default=""
-        )
+        version = min({str(report.get("version") or "") for report in reports} - {""}, default="")
         lines.append(f"rm-gallery {__version__}{version and f', rule version {version}'}.")
         return [one_line(line) for line in lines]
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Every cell as numbers: scores and limits as shares or in the reward's own unit."""
-        for name, run, report, row in zip(
-            self.names, self.runs, self.reports, self.cells, strict=True
-        ):
-            for column, cell in zip(self.columns, row, strict=True):
-                own, (low, high) = cell.figure, cell.figure.get("ci95") or (None, None)
+        for row in self.rows:
+            for column in self.columns:
+                cell = row.cells[column]
+                figure, (low, high) = cell.figure, cell.figure.get("ci95") or (None, None)
                 yield {
-                    "run": run,
-                    "reward": report.get("reward") or name,
-                    "judge": report.get("judge"),
+                    "run": row.run.folder.name,
+                    "reward": row.report.get("reward") or row.name,
+                    "judge": row.report.get("judge"),
                     "column": column,
-                    "rule": own.get("rule"),
-                    "score": own.get("score"),
+                    "rule": figure.get("rule"),
+                    "score": figure.get("score"),
                     "low": low,
                     "high": high,
-                    "n": own.get("n"),
-                    "n_scored": own.get("n_scored"),
-                    "missing": sum((own.get("missing") or {}).values()),
+                    "n": figure.get("n"),
+                    "n_scored": figure.get("n_scored"),
+                    "missing": sum((figure.get("missing") or {}).values()),
                     "best": cell.best,
                     "p_adjusted": cell.against and cell.against.p_adjusted,
                     "worse_than_best": cell.worse,
@@ -177,42 +192,40 @@ def run_table(*runs: str | Path | OpenRun, sections: bool = False) -> RunTable:
     open_runs = [run if isinstance(run, OpenRun) else open_run(run) for run in runs]
     for other in open_runs[1:]:
         check_same(open_runs[0], other)
-    reports = [_report_of(run) for run in open_runs]
-    rule, by_run = reports[0].get("rule"), []
+    rows = [Row(run, report := _report_of(run), _name(run, report), {}) for run in open_runs]
+    rule = rows[0].report.get("rule")
     if rule == TRUST_CARD:
         raise ConfigError(
             f"{open_runs[0].holds}, whose parts have units of their own and no place in a table; "
             f"rm-gallery report writes a page about it."
         )
-    for report in reports:
-        parts = (report.get("extra") or {}).get("sections") if sections else report.get("by_subset")
-        by_run.append({**(parts or {}), OVERALL: report})
-        if corrected_figure(report):
-            by_run[-1][CORRECTED] = lead_figure(report)
-    whole = [name for name in (OVERALL, CORRECTED) if any(name in parts for parts in by_run)]
-    columns = list(dict.fromkeys(name for parts in by_run for name in parts if name not in whole))
-    if sections and not columns:
+    parts: dict[str, None] = {}
+    for row in rows:
+        of_rule = row.report.get("extra") or {}
+        figures = (of_rule.get("sections") if sections else row.report.get("by_subset")) or {}
+        parts |= dict.fromkeys(figures)
+        figures = {**figures, OVERALL: row.report}
+        if corrected_figure(row.report):
+            figures[CORRECTED] = lead_figure(row.report)
+        row.cells = {name: Cell(figure) for name, figure in figures.items()}
+    whole = [name for name in (OVERALL, CORRECTED) if any(name in row.cells for row in rows)]
+    columns = [*(name for name in parts if name not in whole), *whole]
+    if sections and columns == whole:
         raise Inapplicable(
             f"rule {rule!r} has no sections; leave out --sections for a column a subset.",
             "sections",
         )
-    columns += whole
-    cells: list[list[Cell]] = [[] for _ in by_run]
     for name in columns:
-        scores = [_finite_score(parts.get(name, {})) for parts in by_run]
-        best = max((score for score in scores if score is not None), default=None)
-        for row, parts, score in zip(cells, by_run, scores, strict=True):
-            row.append(Cell(parts.get(name, {}), score is not None and score == best))
-    if len(open_runs) > 1 and rule not in OWN_UNIT:
-        _tested(cells, columns, open_runs, sections)
-    return RunTable(
-        _names(open_runs, reports),
-        tuple(columns),
-        tuple(map(tuple, cells)),
-        tuple(run.folder.name for run in open_runs),
-        tuple(reports),
-        tuple(run.damage for run in open_runs),
-    )
+        cells = [row.cells.setdefault(name, Cell({})) for row in rows]
+        best = max((cell.score for cell in cells if cell.score is not None), default=None)
+        for cell in cells:
+            cell.best = best is not None and cell.score == best
+    if len(rows) > 1 and rule not in OWN_UNIT:
+        _hold_against_best(rows, columns, sections)
+    names = Counter(row.name for row in rows)
+    for row in rows:
+        row.name += f" [{row.run.folder.name}]" if names[row.name] > 1 else ""
+    return RunTable(tuple(columns), tuple(rows))
 
 
 def _report_of(run: OpenRun) -> Mapping[str, Any]:
@@ -221,42 +234,25 @@ def _report_of(run: OpenRun) -> Mapping[str, Any]:
         return run.report or figures_of(run, summarize(run))
 
 
-def _finite_score(figure: Mapping[str, Any]) -> float | None:
-    score = figure.get("score")
-    return score if isinstance(score, (int, float)) and math.isfinite(score) else None
+def _name(run: OpenRun, report: Mapping[str, Any]) -> str:
+    judge = f" ({report['judge']})" if report.get("judge") else ""
+    return f"{report.get('reward') or run.folder.name}{judge}"
 
 
-def _tested(
-    cells: list[list[Cell]], columns: Sequence[str], runs: Sequence[OpenRun], sections: bool
-) -> None:
+def _hold_against_best(rows: Sequence[Row], columns: Sequence[str], sections: bool) -> None:
     """Hold the runs against the best of each column; runs that were the best of several are
     compared once.
     """
-    firsts = [
-        next((k for k, cell in enumerate(column) if cell.best), None)
-        for column in zip(*cells, strict=True)
-    ]
-    for first in dict.fromkeys(k for k in firsts if k is not None):
-        others = [k for k in range(len(runs)) if k != first]
-        compared = compare(runs[first], *(runs[k] for k in others), examples=0)
-        for row, comparison in zip((cells[k] for k in others), compared, strict=True):
+    best_of = {name: next((row for row in rows if row.cells[name].best), None) for name in columns}
+    for best in dict.fromkeys(filter(None, best_of.values())):
+        others = [row for row in rows if row is not best]
+        compared = compare(best.run, *(row.run for row in others), examples=0)
+        for row, comparison in zip(others, compared, strict=True):
             parts = {} if sections else {part.name: part for part in comparison.by_subset}
             parts[OVERALL] = comparison.whole
-            for place, name in enumerate(columns):
-                if firsts[place] == first and not row[place].best:
-                    row[place] = replace(row[place], against=parts.get(name or UNNAMED))
-
-
-def _names(runs: Sequence[OpenRun], reports: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    names = [
-        str(report.get("reward") or run.folder.name)
-        + (f" ({report['judge']})" if report.get("judge") else "")
-        for run, report in zip(runs, reports, strict=True)
-    ]
-    return tuple(
-        f"{name} [{run.folder.name}]" if names.count(name) > 1 else name
-        for name, run in zip(names, runs, strict=True)
-    )
+            for name, cell in row.cells.items():
+                if best_of[name] is best and not cell.best:
+                    cell.against = parts.get(name or UNNAMED)
 
 
 def render_table(table: RunTable, form: str) -> str:
@@ -282,32 +278,32 @@ class Markup(NamedTuple):
 
     def cell(self, cell: Cell) -> str:
         """Score and interval for people."""
-        score, bounds = cell.figure.get("score"), cell.figure.get("ci95")
+        score, ends = cell.figure.get("score"), cell.figure.get("ci95") or [None]
+        if score is None:
+            return self.text("–")
         own = cell.figure.get("rule") in OWN_UNIT
-        known = [] if score is None else [score, *(bounds if bounds and None not in bounds else ())]
-        shown, *ends = [f"{x:.4g}" if own else f"{100.0 * x:.1f}" for x in known] or ["–"]
+        shown = [
+            f"{value:.4g}" if own else f"{100.0 * value:.1f}"
+            for value in (score, *(() if None in ends else ends))
+        ]
         return (
-            (self.best.format(shown) if cell.best else shown)
+            (self.best if cell.best else "{}").format(shown[0])
             + (self.worse if cell.worse else "")
-            + (self.interval.format(*ends) if ends else "")
+            + (self.interval.format(*shown[1:]) if shown[1:] else "")
         )
 
-    def rows(self, table: RunTable) -> list[list[str]]:
+    def rows(self, table: RunTable) -> Iterator[list[str]]:
         """The names of the columns, and each run with its cells."""
-        return [
-            [self.text(name) for name in ("", *table.columns)],
-            *(
-                [self.text(name), *map(self.cell, row)]
-                for name, row in zip(table.names, table.cells, strict=True)
-            ),
-        ]
+        yield [self.text(name) for name in ("", *table.columns)]
+        for row in table.rows:
+            yield [self.text(row.name), *(self.cell(row.cells[name]) for name in table.columns)]
 
 
 def _latex(table: RunTable) -> str:
     markup = Markup(
         _tex, r"\textbf{{{}}}", r"\textsuperscript{\textdagger}", r" {{\scriptsize [{}, {}]}}"
     )
-    head, *rows = [" & ".join(row).replace("–", "--") + r" \\" for row in markup.rows(table)]
+    head, *rows = [" & ".join(row) + r" \\" for row in markup.rows(table)]
     body = "\n".join(rows)
     return rf"""% \usepackage{{booktabs}}
 \begin{{table}}
