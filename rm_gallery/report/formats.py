@@ -17,12 +17,14 @@ from rm_gallery.gallery.benchmarks.lead import (
     whole_name,
     worth,
 )
+from rm_gallery.report.fill import fill
 from rm_gallery.report.gate import QualityGate
-from rm_gallery.report.page import fill, render_page, run_report, short_line
+from rm_gallery.report.page import render_page, run_report
 from rm_gallery.report.run_figures import (
     figures_of,
     findings,
     lost_of,
+    short_line,
 )
 from rm_gallery.study.runs import OpenRun, sound
 from rm_gallery.study.summary import Share, Summary, summarize

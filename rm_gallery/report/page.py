@@ -11,7 +11,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -23,16 +22,15 @@ from rm_gallery.gallery.benchmarks.lead import (
     COMPARED,
     OWN_UNIT,
     corrected_figure,
-    count_of,
     in_unit,
     lead_figure,
     worth,
 )
 from rm_gallery.report import plots
+from rm_gallery.report.fill import TEMPLATES, fill
 from rm_gallery.report.run_figures import (
     answers_of,
     duration,
-    figure_cells,
     figures_of,
     findings,
     further,
@@ -236,9 +234,6 @@ def outcome_of(row: SampleRow, compared: bool = False) -> str:
 
 MAX_SUBSETS = 400
 MAX_REASONS = 40
-LONGEST_LINE = 4_000
-"""Bytes of a name or a sentence, at most."""
-_FILES = Path(__file__).parent / "templates"
 
 
 def render_page(
@@ -272,6 +267,9 @@ def render_page(
         share=figures.get("rule") not in OWN_UNIT,
         lost=lost_of(figures),
         lead=first,
+        gauge=_gauge,
+        marks=_marks,
+        beside=_beside,
         own_units=OWN_UNIT,
         has_baselines=any(
             part.get("baselines") or part.get("chance") is not None for _, part in report["subsets"]
@@ -310,52 +308,10 @@ def run_report(run: OpenRun, summary: Summary, title: str | None = None) -> dict
     }
 
 
-def fill(template: str, **parts: Any) -> str:
-    """A report with the parts in the places of its template; in HTML every text is escaped."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_FILES), autoescape=template == "page.jinja2",
-        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    environment.filters |= {
-        "cells": figure_cells,
-        "count": lambda entry: f"{count_of(entry, 'n'):,}",
-        "cut": lambda text, limit: cut(str(text), limit),
-        "beside": _beside,
-        "gauge": _gauge,
-        "line": lambda name: single_line(name)[:200],
-        "markdown": _markdown_text,
-        "marks": _marks,
-        "percent": percent,
-        "together": _kept_together,
-        "visible": lambda value: visible(str(value)),
-    }
-    return environment.get_template(template).render(parts)
-
-
-def _markdown_text(text: Any) -> str:
-    """Text from outside as Markdown that is only text."""
-    return "".join(
-        f"\\{c}" if c in "\\`*_[]|~#!" else {"<": "&lt;", ">": "&gt;", "&": "&amp;"}.get(c, c)
-        for c in short_line(text)
-    )
-
-
-def short_line(text: Any) -> str:
-    """A text on one line, a huge one cut."""
-    return single_line(cut(str(text), LONGEST_LINE))
-
-
-def _kept_together(text: str) -> str:
-    """Percent signs stay on the line of their number."""
-    return text.replace(" %", "\u00a0%")
-
-
 @cache
 def _own_files() -> tuple[str, str]:
     """The page's style sheet and its script."""
-    return (_FILES / "page.css").read_text("utf-8"), (_FILES / "page.js").read_text("utf-8")
+    return (TEMPLATES / "page.css").read_text("utf-8"), (TEMPLATES / "page.js").read_text("utf-8")
 
 
 @cache
