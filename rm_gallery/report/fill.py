@@ -29,7 +29,7 @@ def _templates() -> Any:
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined,
-        autoescape=lambda name: name != "report.md.jinja2", trim_blocks=True, lstrip_blocks=True,
+        autoescape=lambda name: name == "page.jinja2" or ".svg" in name, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.filters |= {
         "across": lambda value: f"{100 * min(max(value, 0.0), 1.0):.2f}%",

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rm_gallery._version import __version__
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
@@ -34,6 +34,7 @@ from rm_gallery.gallery.benchmarks.lead import (
     missing_of,
 )
 from rm_gallery.report.cells import harmless
+from rm_gallery.report.fill import fill
 from rm_gallery.report.run_figures import figures_of
 from rm_gallery.study.compare import LEVEL, Difference, check_same, compare
 from rm_gallery.study.runs import OpenRun, open_run, sound
@@ -65,6 +66,16 @@ class Cell:
         """The score, where it is a finite number."""
         score = self.figure.get("score")
         return score if isinstance(score, (int, float)) and math.isfinite(score) else None
+
+    @property
+    def texts(self) -> list[str]:
+        """The score and the ends of its interval for people."""
+        score, ends = self.figure.get("score"), self.figure.get("ci95") or [None]
+        if score is None:
+            return ["–"]
+        own = self.figure.get("rule") in OWN_UNIT
+        values = [score, *(() if None in ends else ends)]
+        return [f"{value:.4g}" if own else f"{100.0 * value:.1f}" for value in values]
 
     @property
     def worse(self) -> bool:
@@ -263,61 +274,10 @@ def render_table(table: RunTable, form: str) -> str:
     """
     if form not in FORMS:
         raise ConfigError(f"unknown format {form!r}; expected one of {', '.join(FORMS)}.")
-    return FORMS[form](table)
-
-
-class Markup(NamedTuple):
-    """How a form writes text from outside, the best score, the mark of a worse one and the ends of
-    an interval.
-    """
-
-    text: Callable[[str], str]
-    best: str
-    worse: str
-    interval: str
-
-    def cell(self, cell: Cell) -> str:
-        """Score and interval for people."""
-        score, ends = cell.figure.get("score"), cell.figure.get("ci95") or [None]
-        if score is None:
-            return self.text("–")
-        own = cell.figure.get("rule") in OWN_UNIT
-        shown = [
-            f"{value:.4g}" if own else f"{100.0 * value:.1f}"
-            for value in (score, *(() if None in ends else ends))
-        ]
-        return (
-            (self.best if cell.best else "{}").format(shown[0])
-            + (self.worse if cell.worse else "")
-            + (self.interval.format(*shown[1:]) if shown[1:] else "")
-        )
-
-    def rows(self, table: RunTable) -> Iterator[list[str]]:
-        """The names of the columns, and each run with its cells."""
-        yield [self.text(name) for name in ("", *table.columns)]
-        for row in table.rows:
-            yield [self.text(row.name), *(self.cell(row.cells[name]) for name in table.columns)]
-
-
-def _latex(table: RunTable) -> str:
-    markup = Markup(
-        _tex, r"\textbf{{{}}}", r"\textsuperscript{\textdagger}", r" {{\scriptsize [{}, {}]}}"
-    )
-    head, *rows = [" & ".join(row) + r" \\" for row in markup.rows(table)]
-    body = "\n".join(rows)
-    return rf"""% \usepackage{{booktabs}}
-\begin{{table}}
-\centering
-\caption{{{" ".join(map(_tex, table.caption()))}}}
-\begin{{tabular}}{{l{"r" * len(table.columns)}}}
-\toprule
-{head}
-\midrule
-{body}
-\bottomrule
-\end{{tabular}}
-\end{{table}}
-"""
+    if form == "csv":
+        return _csv(table)
+    text, caption = FORMS[form], table.caption()
+    return fill(f"runs.{form}.jinja2", table=table, caption=caption, text=text, mark=MARK)
 
 
 _TEX = {
@@ -339,13 +299,6 @@ def _tex(text: str) -> str:
     return "".join(_TEX.get(c, c) for c in one_line(text))
 
 
-def _md(table: RunTable) -> str:
-    head, *rows = Markup(_markdown_text, "**{}**", MARK, " ({}–{})").rows(table)
-    lines = [head, ["---", *["---:"] * len(table.columns)], *rows]
-    shown = [f"| {' | '.join(cells)} |" for cells in lines]
-    return "\n".join([*shown, "", *map(_markdown_text, table.caption()), ""])
-
-
 def _markdown_text(text: str) -> str:
     """Text from outside in Markdown: no markup, no tag, no new cell."""
     return re.sub(r"([\\`*_\[\]|<>])", r"\\\1", one_line(text))
@@ -359,24 +312,13 @@ def _csv(table: RunTable) -> str:
     return text.getvalue()
 
 
-def _html(table: RunTable) -> str:
-    def escaped(text: str) -> str:
-        return html.escape(one_line(text))
-
-    markup = Markup(escaped, "<b>{}</b>", f"<sup>{MARK}</sup>", " <small>{}–{}</small>")
-    head, *rows = markup.rows(table)
-    body = "".join(
-        f"<tr><th>{name}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>\n"
-        for name, *cells in rows
-    )
-    return f"""<table>
-<caption>{"<br>".join(map(escaped, table.caption()))}</caption>
-<tr>{"".join(f"<th>{name}</th>" for name in head)}</tr>
-{body}</table>
-"""
+def _html_text(text: str) -> str:
+    return html.escape(one_line(text))
 
 
-FORMS = {"latex": _latex, "md": _md, "csv": _csv, "html": _html}
+FORMS: dict[str, Callable[[str], str]]
+FORMS = {"latex": _tex, "md": _markdown_text, "csv": str, "html": _html_text}
+"""How each form writes text from outside; its template has the rest."""
 
 
 def save_results(runs: Sequence[OpenRun], folder: str | Path) -> list[Path]:
