@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape
 
 from rm_gallery.core.utils.shown import cut, percent, visible
 from rm_gallery.gallery.benchmarks.lead import count_of
@@ -32,6 +33,8 @@ def _templates() -> Any:
         autoescape=lambda name: name == "page.jinja2" or ".svg" in name, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.filters |= {
+        "attribute": lambda text: escape(short_line(text), {'"': "&quot;"}),
+        "xml": lambda text: escape(short_line(text)),
         "across": lambda value: f"{100 * min(max(value, 0.0), 1.0):.2f}%",
         "cells": figure_cells,
         "count": lambda entry: f"{count_of(entry, 'n'):,}",

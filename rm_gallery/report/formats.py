@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-from xml.etree import ElementTree
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json
@@ -24,7 +23,6 @@ from rm_gallery.report.run_figures import (
     figures_of,
     findings,
     lost_of,
-    short_line,
 )
 from rm_gallery.study.runs import OpenRun, sound
 from rm_gallery.study.summary import Share, Summary, summarize
@@ -119,55 +117,53 @@ def _json(run: OpenRun, summary: Summary) -> str:
 # -- JUnit -----------------------------------------------------------------------------------------
 
 
-def _junit(run: OpenRun, figures: Mapping[str, Any], gate: QualityGate) -> str:
-    """One case for the score, one for each subset, one for each reason without a score, and one for
-    the end of the run.
+class Case(NamedTuple):
+    """A test case of JUnit: it fails with a reason, is skipped with one, or passes."""
 
-    A gate that is missed is a failure; what is unscored is skipped.
-    """
+    title: str
+    says: str
+    failure: str | None = None
+    skipped: str = ""
+
+
+def _junit(run: OpenRun, figures: Mapping[str, Any], gate: QualityGate) -> str:
+    """The gate as test cases: one that is missed is a failure; what is unscored is skipped."""
     missed: dict[str, str] = {}
     for part, why in gate.missed(figures, finished=run.finished, run=run):
         missed[part] = f"{missed[part]}; {why}" if part in missed else why
-    name = short_line(
-        f"{figures.get('benchmark') or run.folder.name}: {figures.get('reward') or 'run'}"
+    cases = list(_cases(run, figures, missed))
+    return fill(
+        "report.junit.jinja2",
+        name=f"{figures.get('benchmark') or run.folder.name}: {figures.get('reward') or 'run'}",
+        cases=cases,
+        failures=sum(bool(case.failure) for case in cases),
+        skipped=sum(bool(case.skipped and not case.failure) for case in cases),
+        seconds=number(figures.get("seconds")),
     )
-    reasons = figures.get("reasons") or {}
-    root = ElementTree.Element("testsuites")
-    suite = ElementTree.SubElement(root, "testsuite", name=name)
 
-    def case(title: str, says: str, failure: str | None, skipped: str = "") -> None:
-        element = ElementTree.SubElement(suite, "testcase", classname=name, name=short_line(title))
-        if failure:
-            child = ElementTree.SubElement(element, "failure", message=short_line(failure))
-            child.text = short_line(says)
-        elif skipped:
-            ElementTree.SubElement(element, "skipped", message=short_line(skipped))
-        ElementTree.SubElement(element, "system-out").text = short_line(says)
 
-    case("score", worth(figures), missed.get("score"))
+def _cases(run: OpenRun, figures: Mapping[str, Any], missed: Mapping[str, str]) -> Iterator[Case]:
+    """One case for the score, one for each subset, one for each reason without a score, and one for
+    the end of the run.
+    """
+    yield Case("score", worth(figures), missed.get("score"))
     for subset, part in (figures.get("by_subset") or {}).items():
-        without = ", ".join(lost_of(part)) or "none"
         known = part.get("score") is not None or count_of(part, "n_scored")
-        case(
+        yield Case(
             f"subset {subset}",
             f"{in_unit(part, part.get('score'))}, n = {count_of(part, 'n'):,}, without a score: "
-            f"{without}",
+            f"{', '.join(lost_of(part)) or 'none'}",
             None if known else "no sample of it could be scored",
         )
+    reasons = figures.get("reasons") or {}
     for key, entry in reasons.items():
         says = f"{count_of(entry, 'n'):,} samples: {cut(str(entry.get('example', '')), 500)}"
         failure = missed.get(key.partition(":")[0])
-        case(f"samples {key}", says, failure, "" if key.startswith("failed") else says)
+        yield Case(f"samples {key}", says, failure, "" if key.startswith("failed") else says)
     for part in ("failed", "unscored"):
         if part in missed and not any(key.startswith(part) for key in reasons):
-            case(f"{part} samples", missed[part], missed[part])
+            yield Case(f"{part} samples", missed[part], missed[part])
     if run.damage:
-        case("samples.jsonl", run.damage, None, run.damage)
+        yield Case("samples.jsonl", run.damage, skipped=run.damage)
     unfinished = missed.get("finished")
-    case("finished", unfinished or "the run is finished", unfinished)
-    for name, kind in (("tests", "testcase"), ("failures", "failure"), ("skipped", "skipped")):
-        suite.set(name, str(len(list(suite.iter(kind)))))
-    suite.attrib |= {"errors": "0", "time": f"{number(figures.get('seconds')):.3f}"}
-    ElementTree.indent(root)
-    text = ElementTree.tostring(root, encoding="unicode")
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+    yield Case("finished", unfinished or "the run is finished", unfinished)
