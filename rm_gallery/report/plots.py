@@ -5,9 +5,10 @@ numbers as a table.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 from rm_gallery.core.stats import Floats, Numbers, np
 from rm_gallery.core.stats.intervals import Interval
@@ -34,6 +35,7 @@ from rm_gallery.study.summary import (
     MAX_LISTS,
     STEP_LABELS,
     Bin,
+    SeenThings,
     Share,
     Summary,
     binned,
@@ -42,7 +44,6 @@ from rm_gallery.study.summary import (
 
 BASE, END = HEIGHT - BOTTOM, WIDTH - RIGHT
 """Where the axes of a plot end, below and on the right."""
-_EDGES = {"left": LEFT, "right": END, "top": TOP, "base": BASE}
 MAX_MARKS = 500
 """Answers drawn as single marks."""
 DISCRETE = 12
@@ -85,6 +86,20 @@ def _edges(values: Floats, zero: bool) -> list[float]:
     return list(map(float, np.linspace(low, high, count + 1)))
 
 
+def _drawing(
+    template: str,
+    x: Axis,
+    y: Axis,
+    labels: tuple[str, str],
+    names: Iterable[tuple[float, str]] | None = None,
+    y_percent: bool = False,
+    **marks: Any,
+) -> list[str]:
+    """Axes with their labels, and what the template draws between them."""
+    edges = {"left": LEFT, "right": END, "top": TOP, "base": BASE}
+    return [frame(x, y, *labels, names, y_percent), draw(template, x=x, y=y, **edges, **marks)]
+
+
 def distributions(
     name: str,
     title: str,
@@ -116,23 +131,13 @@ def distributions(
     y = Axis(min(0.0, tops.min()) * 1.15, tops.max() * 1.15, BASE, TOP, 5)
     if not both:
         y.ticks = [tick for tick in y.ticks if tick == int(tick)]
-    drawing = draw(
-        "bars",
-        frame=frame(x, y, x_label, f"share of the {counted}" if both else counted, y_percent=both),
-        x=x,
-        y=y,
-        groups=[
-            {
-                "label": label,
-                "style": style,
-                "n": len(values),
-                "bars": [bar for bar in zip(edges, edges[1:], *bars, strict=False) if bar[2]],
-            }
-            for (label, style, values), *bars in zip(shown, counts, heights, strict=True)
-        ],
-        zero=first < 0 < last and signed,
-        **_EDGES,
-    )
+    labels = x_label, f"share of the {counted}" if both else counted
+    bars = [
+        list(zip(edges, edges[1:], *group, strict=False))
+        for group in zip(counts, heights, strict=True)
+    ]
+    groups = zip(shown, bars, strict=True)
+    drawing = _drawing("bars", x, y, labels, y_percent=both, groups=list(groups), signed=signed)
     says = "; ".join(
         f"{label}: n = {len(values):,}, median {show(float(np.median(values)))}"
         for label, _, values in shown
@@ -144,7 +149,7 @@ def distributions(
         (f"{show(low)} to {show(high)}", *(f"{count:,}" for count in in_bin))
         for (low, high), *in_bin in zip(pairwise(edges), *counts, strict=True)
     )
-    return plot(name, title, [drawing], says, (x_label, *(label for label, _, _ in shown)), rows)
+    return plot(name, title, drawing, says, (x_label, *(label for label, _, _ in shown)), rows)
 
 
 # -- curves ----------------------------------------------------------------------------------------
@@ -179,25 +184,15 @@ def reliability(bins: Sequence[Bin], fair: float, fitted: HeldOut | None = None)
             f"expected calibration error is {percent(errors.ece)} (up to "
             f"{percent(errors.ece_by_chance)} would be chance)."
         )
-    drawing = draw(
-        "rates",
-        frame=frame(x, y, "size of the score gap", "highest score is right", y_percent=True),
-        x=x,
-        y=y,
-        fair=fair,
-        fit=fit,
-        fit_name="",
-        rates=[(gap_bin.x, gap_bin.share.value or 0.0) for gap_bin in bins],
-        intervals=[gap_bin.share.ci95 for gap_bin in bins],
-        titles=[_share_text(gap_bin.share) for gap_bin in bins],
-        **_EDGES,
-    )
+    labels = "size of the score gap", "highest score is right"
+    rates = [(b.x, b.share.value or 0.0, b.share.ci95, _share_text(b.share)) for b in bins]
+    drawing = _drawing("rates", x, y, labels, y_percent=True, fair=fair, fit=fit, rates=rates)
     rows = (
         (f"{show(b.low)} to {show(b.high)}", _share_text(b.share), _interval_text(b.share.ci95))
         for b in bins
     )
     columns = ("gap", "highest score is right", "95 % interval")
-    return plot("reliability", "Is a larger gap more often right?", [drawing], says, columns, rows)
+    return plot("reliability", "Is a larger gap more often right?", drawing, says, columns, rows)
 
 
 def best_of_n(curve: Sequence[BestOf], drawn: int) -> Plot | None:
@@ -209,20 +204,19 @@ def best_of_n(curve: Sequence[BestOf], drawn: int) -> Plot | None:
     x = Axis(1.0, float(curve[-1].n), LEFT + 10, END - 10)
     y = Axis(0.0, 1.0, BASE, TOP, 5)
     names = [(float(point.n), str(point.n)) for point in curve]
-    drawing = draw(
+    labels = "answers to pick from (n)", "pick is a chosen answer"
+    rates = [(b.n, b.value, b.ci95, "") for b in curve]
+    fit = [(b.n, b.oracle) for b in curve]
+    drawing = _drawing(
         "rates",
-        frame=frame(
-            x, y, "answers to pick from (n)", "pick is a chosen answer", names, y_percent=True
-        ),
-        x=x,
-        y=y,
-        fair=None,
-        fit=[(point.n, point.oracle) for point in curve],
+        x,
+        y,
+        labels,
+        names,
+        True,
+        fit=fit,
         fit_name="a chosen one is among the n",
-        rates=[(point.n, point.value) for point in curve],
-        intervals=[point.ci95 for point in curve],
-        titles=[],
-        **_EDGES,
+        rates=rates,
     )
     first, last = curve[0], curve[-1]
     says = (
@@ -231,7 +225,7 @@ def best_of_n(curve: Sequence[BestOf], drawn: int) -> Plot | None:
     )
     rows = ((str(b.n), percent(b.value), _interval_text(b.ci95), percent(b.oracle)) for b in curve)
     columns = ("n", "pick is chosen", "95 % interval", "a chosen one is there")
-    return plot("best-of-n", "Best of n by this reward", [drawing], says, columns, rows)
+    return plot("best-of-n", "Best of n by this reward", drawing, says, columns, rows)
 
 
 # -- shares ----------------------------------------------------------------------------------------
@@ -244,20 +238,9 @@ def shares(
     known = [(label, share, fair) for label, share, fair in parts if share.n]
     if not known:
         return None
-    row, left, right = 34, 148, END - 34
-    base = TOP + row * len(known)
-    x = Axis(0.0, 1.0, left, right, 4)
-    drawing = draw(
-        "shares",
-        x=x,
-        shares=known,
-        row=row,
-        left=left,
-        right=right,
-        top=TOP,
-        base=base,
-        x_label=x_label,
-    )
+    base = TOP + 34 * len(known)
+    x = Axis(0.0, 1.0, 148, END - 34, 4)
+    drawing = draw("shares", x=x, shares=known, top=TOP, base=base, x_label=x_label)
     rows = (
         (label, percent(share.value), _interval_text(share.ci95), f"{share.n:,}", percent(fair))
         for label, share, fair in known
@@ -304,7 +287,7 @@ def all_plots(summary: Summary) -> list[Plot | None]:
         best_of_n(summary.best_of_n(), min(len(summary.lists), MAX_LISTS)),
         _length_plot(summary),
         _pair_plot(summary),
-        *(_list_plot(n, summary) for n in sorted(summary.positions.lists)),
+        *(_list_plot(n, seen) for n, seen in sorted(summary.positions.lists.items())),
         distributions("latency", "Time to a reply", times, "seconds", "replies"),
     ]
 
@@ -312,14 +295,12 @@ def all_plots(summary: Summary) -> list[Plot | None]:
 def _gap_plot(summary: Summary) -> Plot | None:
     title = "Score gap, best chosen minus best rejected"
     groups = [("samples", "signed", summary.gaps)]
-    plot = distributions("gaps", title, groups, "score gap (right of 0: in order)", "samples")
-    if plot is None:
-        return None
+    histogram = distributions("gaps", title, groups, "score gap (right of 0: in order)", "samples")
     says = (
         f"{percent(summary.ordering().value)} in the right order, ties counting half; "
-        f"{summary.gaps.count(0.0):,} of them equal. {plot.says}"
+        f"{summary.gaps.count(0.0):,} of them equal. "
     )
-    return replace(plot, says=says)
+    return histogram and replace(histogram, says=says + histogram.says)
 
 
 def _length_plot(summary: Summary) -> Plot | None:
@@ -351,10 +332,8 @@ def _length_plot(summary: Summary) -> Plot | None:
             f"{percent(summary.longer_chosen.share.value)} of {longer.n:,} pairs."
         )
     low, high = _drawn_range(_array([answer.score for answer in drawn]))
-    margin, lengths = (
-        (high - low) * 0.04,
-        [math.log10(max(1, length)) for length, *_ in drawn],
-    )
+    margin = (high - low) * 0.04
+    lengths = [math.log10(max(1, answer.length)) for answer in drawn]
     x = Axis(min(lengths), max(lengths), LEFT + 6, END - 6, 5)
     y = Axis(low - margin, high + margin, BASE, TOP, 5)
     round_ones = [
@@ -363,19 +342,18 @@ def _length_plot(summary: Summary) -> Plot | None:
     names = [(at, name) for at, name in round_ones if x.low - 1e-9 <= at <= x.high + 1e-9]
     if len(names) < 2:
         names = [(value, f"{10**value:,.0f}") for value in (x.low, x.high)]
-    drawing = draw(
+    drawing = _drawing(
         "answers",
-        frame=frame(x, y, "answer length in characters (log scale)", "score", names),
-        x=x,
-        y=y,
+        x,
+        y,
+        ("answer length in characters (log scale)", "score"),
+        names,
         marks=[(at, *answer[1:]) for at, answer in zip(lengths, drawn, strict=True)],
         means=[(math.log10(max(1.0, length)), score) for length, score, _ in means],
-        labels=[*sorted({answer.label for answer in drawn}), "mean"],
-        left=LEFT,
     )
     rows = ((f"{length:,.0f}", show(score), f"{n:,}") for length, score, n in means)
     columns = ("mean length (characters)", "mean score", "answers")
-    return plot("length", "Answer length against score", [drawing], says, columns, rows)
+    return plot("length", "Answer length against score", drawing, says, columns, rows)
 
 
 def _pair_plot(summary: Summary) -> Plot | None:
@@ -399,13 +377,11 @@ def _pair_plot(summary: Summary) -> Plot | None:
     return shares("position", "Position in a pair", parts, says, "share of verdicts, or of pairs")
 
 
-def _list_plot(n: int, summary: Summary) -> Plot | None:
-    seen = summary.positions.lists[n]
-    parts = [(f"place {place + 1}", seen.share(place), 1 / n) for place in range(min(n, 12))]
+def _list_plot(n: int, places: SeenThings) -> Plot | None:
+    parts = [(f"place {place + 1}", places.share(place), 1 / n) for place in range(min(n, 12))]
     says = (
-        f"n = {len(seen):,} lists of {n} with one winner; a fair judge is at {percent(1 / n)} "
+        f"n = {len(places):,} lists of {n} with one winner; a fair judge is at {percent(1 / n)} "
         f"(dashed)."
     )
-    return shares(
-        f"position-{n}", f"Place of the winner in lists of {n}", parts, says, "share of winners"
-    )
+    title = f"Place of the winner in lists of {n}"
+    return shares(f"position-{n}", title, parts, says, "share of winners")
