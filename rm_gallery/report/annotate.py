@@ -155,7 +155,7 @@ class _RowResults:
         return {**cells, **dict(zip(("cause", "message"), row.why_missing(), strict=True))}
 
     def _of_graders(self, row: SampleRow) -> dict[str, Any]:
-        about, words = row.metadata or {}, {True: "pass", False: "fail"}
+        about, words = row.metadata or {}, dict[Any, str]({True: "pass", False: "fail"})
         scores, passed = about.get("scores") or {}, about.get("passed") or {}
         return {
             **{f"score {name}": scores.get(name) for name in self._graders},

@@ -30,7 +30,7 @@ def _templates() -> Any:
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined,
-        autoescape=lambda name: name == "page.jinja2" or ".svg" in name, trim_blocks=True, lstrip_blocks=True,
+        autoescape=lambda name: name == "page.jinja2" or ".svg" in str(name), trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.filters |= {
         "attribute": lambda text: escape(short_line(text), {'"': "&quot;"}),

@@ -8,7 +8,7 @@ import base64
 import hashlib
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -274,7 +274,7 @@ def render_page(
         has_baselines=any(
             part.get("baselines") or part.get("chance") is not None for _, part in report["subsets"]
         ),
-        facts=_facts(run, figures),
+        made_with=run.manifest.get("versions"),
         further=list(further(figures.get("extra") or {}))[:MAX_SUBSETS],
         listed=listed,
         most=len(report["findings"]) if most is None else most,
@@ -347,15 +347,6 @@ def _marks(figures: Mapping[str, Any]) -> list[tuple[str, float, str]]:
         for name, word in words.items()
         if isinstance(value := values.get(name), (int, float))
     ]
-
-
-def _facts(run: OpenRun, figures: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for key in ("reward", "judge", "endpoint", "benchmark", "version", "data"):
-        if figures.get(key):
-            yield "version of the rule" if key == "version" else key, figures[key]
-    versions = run.manifest.get("versions")
-    if isinstance(versions, dict):
-        yield "made with", ", ".join(f"{name} {value}" for name, value in versions.items())
 
 
 def _beside(figures: Mapping[str, Any]) -> str:

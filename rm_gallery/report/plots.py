@@ -136,8 +136,15 @@ def distributions(
         list(zip(edges, edges[1:], *group, strict=False))
         for group in zip(counts, heights, strict=True)
     ]
-    groups = zip(shown, bars, strict=True)
-    drawing = _drawing("bars", x, y, labels, y_percent=both, groups=list(groups), signed=signed)
+    drawing = _drawing(
+        "bars",
+        x,
+        y,
+        labels,
+        y_percent=both,
+        groups=list(zip(shown, bars, strict=True)),
+        signed=signed,
+    )
     says = "; ".join(
         f"{label}: n = {len(values):,}, median {show(float(np.median(values)))}"
         for label, _, values in shown

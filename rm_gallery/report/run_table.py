@@ -4,7 +4,6 @@ reader needs to trust it.
 
 from __future__ import annotations
 
-import csv
 import html
 import io
 import math
@@ -33,7 +32,7 @@ from rm_gallery.gallery.benchmarks.lead import (
     lead_figure,
     missing_of,
 )
-from rm_gallery.report.cells import harmless
+from rm_gallery.report.cells import write_csv
 from rm_gallery.report.fill import fill
 from rm_gallery.report.run_figures import figures_of
 from rm_gallery.study.compare import LEVEL, Difference, check_same, compare
@@ -306,9 +305,7 @@ def _markdown_text(text: str) -> str:
 
 def _csv(table: RunTable) -> str:
     text, records = io.StringIO(newline=""), list(table.records())
-    writer = csv.writer(text)
-    writer.writerow(records[0])
-    writer.writerows(map(harmless, record.values()) for record in records)
+    write_csv(text, records[0], (record.values() for record in records))
     return text.getvalue()
 
 
