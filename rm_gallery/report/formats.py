@@ -117,7 +117,7 @@ def _json(run: OpenRun, summary: Summary) -> str:
 # -- JUnit -----------------------------------------------------------------------------------------
 
 
-class Case(NamedTuple):
+class JUnitCase(NamedTuple):
     """A test case of JUnit: it fails with a reason, is skipped with one, or passes."""
 
     title: str
@@ -142,14 +142,16 @@ def _junit(run: OpenRun, figures: Mapping[str, Any], gate: QualityGate) -> str:
     )
 
 
-def _cases(run: OpenRun, figures: Mapping[str, Any], missed: Mapping[str, str]) -> Iterator[Case]:
+def _cases(
+    run: OpenRun, figures: Mapping[str, Any], missed: Mapping[str, str]
+) -> Iterator[JUnitCase]:
     """One case for the score, one for each subset, one for each reason without a score, and one for
     the end of the run.
     """
-    yield Case("score", worth(figures), missed.get("score"))
+    yield JUnitCase("score", worth(figures), missed.get("score"))
     for subset, part in (figures.get("by_subset") or {}).items():
         known = part.get("score") is not None or count_of(part, "n_scored")
-        yield Case(
+        yield JUnitCase(
             f"subset {subset}",
             f"{in_unit(part, part.get('score'))}, n = {count_of(part, 'n'):,}, without a score: "
             f"{', '.join(lost_of(part)) or 'none'}",
@@ -159,11 +161,11 @@ def _cases(run: OpenRun, figures: Mapping[str, Any], missed: Mapping[str, str]) 
     for key, entry in reasons.items():
         says = f"{count_of(entry, 'n'):,} samples: {cut(str(entry.get('example', '')), 500)}"
         failure = missed.get(key.partition(":")[0])
-        yield Case(f"samples {key}", says, failure, "" if key.startswith("failed") else says)
+        yield JUnitCase(f"samples {key}", says, failure, "" if key.startswith("failed") else says)
     for part in ("failed", "unscored"):
         if part in missed and not any(key.startswith(part) for key in reasons):
-            yield Case(f"{part} samples", missed[part], missed[part])
+            yield JUnitCase(f"{part} samples", missed[part], missed[part])
     if run.damage:
-        yield Case("samples.jsonl", run.damage, skipped=run.damage)
+        yield JUnitCase("samples.jsonl", run.damage, skipped=run.damage)
     unfinished = missed.get("finished")
-    yield Case("finished", unfinished or "the run is finished", unfinished)
+    yield JUnitCase("finished", unfinished or "the run is finished", unfinished)
