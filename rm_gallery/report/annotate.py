@@ -79,11 +79,8 @@ class Annotation:
                     f"written; run again."
                 )
             with (run.folder / SAMPLES).open("rb") as samples:
-                write_copy(
-                    self._source,
-                    self.target,
-                    _RowResults(self, run, samples, self._left_out(run)).added(),
-                )
+                results = _RowResults(self, run, samples, self._left_out(run))
+                write_copy(self._source, self.target, Added(results.columns(), results.cells))
 
     def _left_out(self, run: OpenRun) -> dict[int, str | None]:
         """Rows of the file that were not judged or could not be read, and why that was, by their
@@ -121,68 +118,69 @@ class _RowResults:
                 self._places.extend([-1] * (number + 1 - len(self._places)))
                 self._places[number] = at
             at += len(line)
-        kind, many = note.reward and note.reward.kind, len(note.answers) > 1
-        self._flips, self._ranks = kind == "pairwise" and note.compares, kind == "listwise" and many
+        kind = note.reward and note.reward.kind
+        self._flips = kind == "pairwise" and note.compares
+        self._ranks = kind == "listwise" and len(note.answers) > 1
         self._turn = -1.0 if note.reward is not None and not note.reward.higher_is_better else 1.0
-        self._passes = [name for name, about in self._graders.items() if "passed" in about]
 
-    def added(self) -> Added:
-        """The added columns and their cells."""
-        answers = self._note.answers
+    def columns(self) -> dict[str, type]:
+        """The added columns and what they hold."""
+        answers, graders = self._note.answers, self._graders
         texts = [*(["winner"] if self._note.compares else []), *(["flip"] if self._flips else [])]
-        numbers = [f"score {name}" for name in (*answers, *self._graders)]
-        numbers = ["score"] if len(answers) == 1 else numbers
+        numbers = [self._score_column(name) for name in (*answers, *graders)]
         numbers += [f"rank {name}" for name in answers] if self._ranks else []
-        about = [*(f"verdict {name}" for name in self._passes), "reason", "cause", "message"]
-        kinds = ((texts, str), (numbers, float), (about, str))
-        columns = [(name, kind) for names, kind in kinds for name in names]
-        blank = [None] * (len(columns) - 2)
-        return Added(columns, lambda number: self._cells(number, blank))
+        about = [f"verdict {name}" for name, about in graders.items() if "passed" in about]
+        about += ["reason", "cause", "message"]
+        return {
+            **dict.fromkeys(texts, str),
+            **dict.fromkeys(numbers, float),
+            **dict.fromkeys(about, str),
+        }
 
-    def _cells(self, number: int, blank: list[None]) -> list[Any] | None:
+    def _score_column(self, name: str) -> str:
+        return "score" if len(self._note.answers) == 1 else f"score {name}"
+
+    def cells(self, number: int) -> dict[str, Any] | None:
+        """The cells of the row with this number by column; None where there is no such row."""
         place = self._places[number] if number < len(self._places) else -1
         if place < 0:
             if number not in self._left_out:
                 return None
             fault = self._left_out[number]
-
-            return [*blank, *(("caller", self._why) if fault is None else ("data", fault))]
+            why = ("caller", self._why) if fault is None else ("data", fault)
+            return dict(zip(("cause", "message"), why, strict=True))
         self._file.seek(place)
         row = SampleRow.from_record(from_line(self._file.readline()) or {})
-        cells, reason = self._of_graders(row) if self._graders else self._of_answers(row)
-        return [*cells, reason or None, *row.why_missing()]
+        cells = self._of_graders(row) if self._graders else self._of_answers(row)
+        return {**cells, **dict(zip(("cause", "message"), row.why_missing(), strict=True))}
 
-    def _of_graders(self, row: SampleRow) -> tuple[list[Any], str]:
+    def _of_graders(self, row: SampleRow) -> dict[str, Any]:
         about, words = row.metadata or {}, dict[Any, str]({True: "pass", False: "fail"})
         scores, passed = about.get("scores") or {}, about.get("passed") or {}
-        cells = [scores.get(name) for name in self._graders]
-        cells += [words.get(passed.get(name)) for name in self._passes]
-        return cells, next(filter(None, row.reasons), "")
-
-    def _of_answers(self, row: SampleRow) -> tuple[list[Any], str]:
-        names = self._note.answers
-        columns: list[int] = (row.metadata or {}).get("columns") or list(range(len(names)))
-        scores: list[float | None] = [None] * len(names)
-        for column, score in zip(columns, row.scores, strict=False):
-            scores[column] = None if score is None else self._turn * score
-        cells: list[Any] = (
-            [winner_of(row, [names[column] for column in columns])] if self._note.compares else []
-        )
-        cells += [flip_of(row)] if self._flips else []
-        cells += scores
-        if self._ranks:
-            known = [self._turn * score for score in scores if score is not None]
-            cells += [
-                None if s is None else 1.0 + sum(other > self._turn * s for other in known)
-                for s in scores
-            ]
-        reasons = {
-            names[column]: text for column, text in zip(columns, row.reasons, strict=False) if text
+        return {
+            **{f"score {name}": scores.get(name) for name in self._graders},
+            **{f"verdict {name}": words.get(passed.get(name)) for name in self._graders},
+            "reason": next(filter(None, row.reasons), None),
         }
-        same = len(set(reasons.values())) == 1
-        return cells, next(iter(reasons.values())) if same else "\n\n".join(
-            f"{name}: {text}" for name, text in reasons.items()
-        )
+
+    def _of_answers(self, row: SampleRow) -> dict[str, Any]:
+        answers = self._note.answers
+        shown = (row.metadata or {}).get("columns") or range(len(answers))
+        names = [answers[column] for column in shown]
+        scores = {
+            n: score for n, score in zip(names, row.scores, strict=False) if score is not None
+        }
+        cells: dict[str, Any] = {
+            self._score_column(name): self._turn * score for name, score in scores.items()
+        }
+        for name, score in scores.items():
+            cells[f"rank {name}"] = 1.0 + sum(other > score for other in scores.values())
+        if self._note.compares:
+            cells |= {"winner": winner_of(row, names), "flip": flip_of(row)}
+        reasons = {name: text for name, text in zip(names, row.reasons, strict=False) if text}
+        if len(set(reasons.values())) > 1:
+            reasons = {name: f"{name}: {text}" for name, text in reasons.items()}
+        return {**cells, "reason": "\n\n".join(dict.fromkeys(reasons.values())) or None}
 
 
 def winner_of(row: SampleRow, names: Sequence[str]) -> str | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import re
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TextIO
 
 from rm_gallery.core.utils.errors import MissingExtra
 
@@ -42,3 +44,10 @@ def sheet_text(text: str) -> str:
         text.encode("utf-16-le")[: 2 * (_CELL_UNITS - len(note))].decode("utf-16-le", "ignore")
         + note
     )
+
+
+def write_csv(file: TextIO, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Write a table in which no text is a formula."""
+    writer = csv.writer(file)
+    writer.writerow(columns)
+    writer.writerows(map(harmless, row) for row in rows)

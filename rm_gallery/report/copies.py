@@ -7,9 +7,10 @@ import gzip
 import io
 import math
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from copy import copy
-from itertools import chain, count
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -24,28 +25,27 @@ from rm_gallery.core.utils.file import written_whole
 from rm_gallery.core.utils.log import logger
 from rm_gallery.report.cells import harmless, sheet_text, workbooks
 
-Cells = Callable[[int], Sequence[Any] | None]
-"""The added cells of the row with this number in the file (None: blank); None where there is no
-such row.
-"""
 _MOST_COLUMNS = 16_384
 
 
 class Added:
-    """Columns to be added: their names and which of them hold numbers, and their cells by row
-    number.
-    """
+    """Columns to be added: what each holds, and their cells by row number (None: no such row)."""
 
-    def __init__(self, names: Sequence[tuple[str, type]], cells: Cells) -> None:
-        self.names = [name for name, _ in names]
-        self.kinds = [kind for _, kind in names]
-        self.cells = cells
+    def __init__(
+        self, columns: Mapping[str, type], rows: Callable[[int], Mapping[str, Any] | None]
+    ) -> None:
+        self.columns, self._rows = columns, rows
+
+    def cells(self, number: int) -> list[Any] | None:
+        """The cells of a row, None for a blank one; None where there is no such row."""
+        row = self._rows(number)
+        return None if row is None else [row.get(name) for name in self.columns]
 
     def free_names(self, own: Iterable[Any]) -> list[str]:
         """The names, numbered where the table has such a column already: `score (2)`."""
         taken = {str(name).strip().casefold() for name in own}
         names = []
-        for name in self.names:
+        for name in self.columns:
             spellings = chain([name], (f"{name} ({number})" for number in count(2)))
             names.append(next(each for each in spellings if each.casefold() not in taken))
             taken.add(names[-1].casefold())
@@ -68,7 +68,7 @@ def check_copy(source: RowSource, path: Path, target: Path) -> None:
             f"--annotate writes a copy of a csv, xlsx, parquet or json file, and {path.name} is "
             f"none; use --export."
         )
-    form, wanted = (_extension(one) for one in (path, target))
+    form, wanted = (Path(file.name.lower().removesuffix(".gz")).suffix for file in (path, target))
     if form != wanted:
         raise ConfigError(
             f"--annotate is '{target.name}' and writes a copy of {path.name}; give it the "
@@ -90,10 +90,6 @@ def check_copy(source: RowSource, path: Path, target: Path) -> None:
         source.written()
 
 
-def _extension(path: Path) -> str:
-    return Path(path.name.lower().removesuffix(".gz")).suffix
-
-
 def write_copy(source: RowSource, target: Path, added: Added) -> None:
     """Write the source's file to `target` with the added columns, whole or not at all.
 
@@ -102,11 +98,9 @@ def write_copy(source: RowSource, target: Path, added: Added) -> None:
         ConfigError: there is no room for more columns.
     """
     with written_whole(target) as file:
-        if target.name.lower().endswith(".gz"):
-            with gzip.GzipFile(fileobj=file, mode="wb") as packed:
-                _WRITERS[type(source)](source, cast("IO[bytes]", packed), added)
-        else:
-            _WRITERS[type(source)](source, file, added)
+        gz = target.name.lower().endswith(".gz")
+        with gzip.GzipFile(fileobj=file, mode="wb") if gz else nullcontext(file) as opened:
+            _WRITERS[type(source)](source, cast("IO[bytes]", opened), added)
 
 
 def _csv(source: CsvSource, file: IO[bytes], added: Added) -> None:
@@ -164,16 +158,14 @@ def _keys(line: bytes) -> list[str]:
 def _json(source: JsonSource, file: IO[bytes], added: Added) -> None:
     written = source.written()
     if written is None:
-        return _json_lines(JsonLinesSource(source.path), file, added)
+        _json_lines(JsonLinesSource(source.path), file, added)
+        return
     whole, records = written
-    objects = added.objects(
-        dict.fromkeys(name for record in records if isinstance(record, dict) for name in record)
-    )
-    for number, record in enumerate(records, 1):
-        if isinstance(record, dict):
-            record.update(objects(number))
+    numbered = [(n, record) for n, record in enumerate(records, 1) if isinstance(record, dict)]
+    objects = added.objects({name for _, record in numbered for name in record})
+    for number, record in numbered:
+        record.update(objects(number))
     file.write(orjson.dumps(whole, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-    return None
 
 
 def _parquet(source: ParquetSource, file: IO[bytes], added: Added) -> None:
@@ -181,18 +173,17 @@ def _parquet(source: ParquetSource, file: IO[bytes], added: Added) -> None:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(source.path, pre_buffer=False) as parquet:
-        schema, number = parquet.schema_arrow, 0
-        kinds = [pa.float64() if kind is float else pa.string() for kind in added.kinds]
+        schema, numbers = parquet.schema_arrow, count(1)
+        kinds = [pa.float64() if kind is float else pa.string() for kind in added.columns.values()]
         for name, kind in zip(added.free_names(schema.names), kinds, strict=True):
             schema = schema.append(pa.field(name, kind))
         with pq.ParquetWriter(file, schema, compression="zstd") as writer:
             for group in range(parquet.num_row_groups):
                 table = parquet.read_row_group(group)
                 rows = [
-                    added.cells(number + place) or [None] * len(kinds)
-                    for place in range(1, table.num_rows + 1)
+                    added.cells(number) or [None] * len(kinds)
+                    for number in islice(numbers, table.num_rows)
                 ]
-                number += table.num_rows
                 columns = [pa.array([row[k] for row in rows], kind) for k, kind in enumerate(kinds)]
                 arrays = [*table.columns, *columns]
                 writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
@@ -209,7 +200,7 @@ def _xlsx(source: XlsxSource, file: IO[bytes], added: Added) -> None:
     book = openpyxl.load_workbook(source.path, keep_vba=macros, rich_text=True)
     sheet = book[source.sheet]
     first, last = sheet.max_column + 1, sheet.max_row
-    if first + len(added.names) > _MOST_COLUMNS + 1:
+    if first + len(added.columns) > _MOST_COLUMNS + 1:
         raise ConfigError(
             f"{source.path}: cells stand up to the last column of the sheet; clear those that "
             f"are not needed."

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-from xml.etree import ElementTree
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json
@@ -17,25 +16,18 @@ from rm_gallery.gallery.benchmarks.lead import (
     whole_name,
     worth,
 )
+from rm_gallery.report.fill import fill
 from rm_gallery.report.gate import QualityGate
-from rm_gallery.report.page import render_page
-from rm_gallery.report.plots import all_plots
+from rm_gallery.report.page import render_page, run_report
 from rm_gallery.report.run_figures import (
-    figure_cells,
     figures_of,
     findings,
     lost_of,
-    rule_of,
-    single_line,
-    spent,
-    title_of,
 )
 from rm_gallery.study.runs import OpenRun, sound
 from rm_gallery.study.summary import Share, Summary, summarize
 
 FORMATS = ("html", "md", "json", "junit")
-LONGEST = 4_000
-"""Bytes of a name or a sentence, at most."""
 
 
 def render(
@@ -60,63 +52,16 @@ def render(
             return render_page(run, summary, title, most)
         if form == "md":
             return _markdown(run, summary, title)
-        return (
-            _json(run, summary)
-            if form == "json"
-            else _junit(run, figures_of(run, summary), gate or QualityGate())
-        )
-
-
-def _short_line(text: Any) -> str:
-    """A text on one line, a huge one cut."""
-    return single_line(cut(str(text), LONGEST))
-
-
-# -- Markdown --------------------------------------------------------------------------------------
-
-
-def _md(text: Any) -> str:
-    """Text from outside as Markdown that is only text."""
-    line = _short_line(text)
-    return "".join(
-        f"\\{c}" if c in "\\`*_[]|~#!" else {"<": "&lt;", ">": "&gt;", "&": "&amp;"}.get(c, c)
-        for c in line
-    )
+        if form == "json":
+            return _json(run, summary)
+        return _junit(run, figures_of(run, summary), gate or QualityGate())
 
 
 def _markdown(run: OpenRun, summary: Summary, title: str | None = None) -> str:
-    figures = figures_of(run, summary)
-    alone = ", judge alone" if corrected_figure(figures) else ""
-    lines = [
-        f"# {_md(title or title_of(figures, run.folder.name))}",
-        "",
-        f"**{_md(worth(figures))}**",
-        "",
-        f"Rule: {_md(rule_of(figures))}.",
-        "",
-        *(
-            f"- {'⚠ ' if level == 'warn' else ''}{_md(text)}"
-            for level, text in findings(run, figures, summary)
-        ),
-        "",
-        f"| subset{alone} | score | 95 % interval | n | no score |",
-        "|---|---:|---:|---:|---:|",
-    ]
+    report = run_report(run, summary, title)
+    figures = report["figures"]
     whole = whole_name(figures.get("extra") or {})
-    for name, part in [*(figures.get("by_subset") or {}).items(), (whole, figures)]:
-        lines.append(f"| {' | '.join((_md(name), *figure_cells(part)))} |")
-    lines.append("")
-    lines += [f"- {plot.title}: {_md(plot.says)}" for plot in all_plots(summary) if plot]
-    if reasons := figures.get("reasons"):
-        lines += ["", "| why there is no score | samples | example |", "|---|---:|---|"]
-        for key, entry in reasons.items():
-            lines.append(
-                f"| {_md(key)} | {count_of(entry, 'n'):,} | "
-                f"{_md(cut(str(entry.get('example', '')), 300))} |"
-            )
-    if costs := spent(run, figures, summary):
-        lines += ["", " · ".join(f"{_md(name)}: {_md(value)}" for name, value in costs)]
-    return "\n".join(lines) + "\n"
+    return fill("report.md.jinja2", **report, parts=[*report["subsets"], (whole, figures)])
 
 
 # -- JSON ------------------------------------------------------------------------------------------
@@ -172,55 +117,55 @@ def _json(run: OpenRun, summary: Summary) -> str:
 # -- JUnit -----------------------------------------------------------------------------------------
 
 
-def _junit(run: OpenRun, figures: Mapping[str, Any], gate: QualityGate) -> str:
-    """One case for the score, one for each subset, one for each reason without a score, and one for
-    the end of the run.
+class JUnitCase(NamedTuple):
+    """A test case of JUnit: it fails with a reason, is skipped with one, or passes."""
 
-    A gate that is missed is a failure; what is unscored is skipped.
-    """
+    title: str
+    says: str
+    failure: str | None = None
+    skipped: str = ""
+
+
+def _junit(run: OpenRun, figures: Mapping[str, Any], gate: QualityGate) -> str:
+    """The gate as test cases: one that is missed is a failure; what is unscored is skipped."""
     missed: dict[str, str] = {}
     for part, why in gate.missed(figures, finished=run.finished, run=run):
         missed[part] = f"{missed[part]}; {why}" if part in missed else why
-    name = _short_line(
-        f"{figures.get('benchmark') or run.folder.name}: {figures.get('reward') or 'run'}"
+    cases = list(_cases(run, figures, missed))
+    return fill(
+        "report.junit.jinja2",
+        name=f"{figures.get('benchmark') or run.folder.name}: {figures.get('reward') or 'run'}",
+        cases=cases,
+        failures=sum(bool(case.failure) for case in cases),
+        skipped=sum(bool(case.skipped and not case.failure) for case in cases),
+        seconds=number(figures.get("seconds")),
     )
-    reasons = figures.get("reasons") or {}
-    root = ElementTree.Element("testsuites")
-    suite = ElementTree.SubElement(root, "testsuite", name=name)
 
-    def case(title: str, says: str, failure: str | None, skipped: str = "") -> None:
-        element = ElementTree.SubElement(suite, "testcase", classname=name, name=_short_line(title))
-        if failure:
-            child = ElementTree.SubElement(element, "failure", message=_short_line(failure))
-            child.text = _short_line(says)
-        elif skipped:
-            ElementTree.SubElement(element, "skipped", message=_short_line(skipped))
-        ElementTree.SubElement(element, "system-out").text = _short_line(says)
 
-    case("score", worth(figures), missed.get("score"))
+def _cases(
+    run: OpenRun, figures: Mapping[str, Any], missed: Mapping[str, str]
+) -> Iterator[JUnitCase]:
+    """One case for the score, one for each subset, one for each reason without a score, and one for
+    the end of the run.
+    """
+    yield JUnitCase("score", worth(figures), missed.get("score"))
     for subset, part in (figures.get("by_subset") or {}).items():
-        without = ", ".join(lost_of(part)) or "none"
         known = part.get("score") is not None or count_of(part, "n_scored")
-        case(
+        yield JUnitCase(
             f"subset {subset}",
             f"{in_unit(part, part.get('score'))}, n = {count_of(part, 'n'):,}, without a score: "
-            f"{without}",
+            f"{', '.join(lost_of(part)) or 'none'}",
             None if known else "no sample of it could be scored",
         )
+    reasons = figures.get("reasons") or {}
     for key, entry in reasons.items():
         says = f"{count_of(entry, 'n'):,} samples: {cut(str(entry.get('example', '')), 500)}"
         failure = missed.get(key.partition(":")[0])
-        case(f"samples {key}", says, failure, "" if key.startswith("failed") else says)
+        yield JUnitCase(f"samples {key}", says, failure, "" if key.startswith("failed") else says)
     for part in ("failed", "unscored"):
         if part in missed and not any(key.startswith(part) for key in reasons):
-            case(f"{part} samples", missed[part], missed[part])
+            yield JUnitCase(f"{part} samples", missed[part], missed[part])
     if run.damage:
-        case("samples.jsonl", run.damage, None, run.damage)
+        yield JUnitCase("samples.jsonl", run.damage, skipped=run.damage)
     unfinished = missed.get("finished")
-    case("finished", unfinished or "the run is finished", unfinished)
-    for name, kind in (("tests", "testcase"), ("failures", "failure"), ("skipped", "skipped")):
-        suite.set(name, str(len(list(suite.iter(kind)))))
-    suite.attrib |= {"errors": "0", "time": f"{number(figures.get('seconds')):.3f}"}
-    ElementTree.indent(root)
-    text = ElementTree.tostring(root, encoding="unicode")
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+    yield JUnitCase("finished", unfinished or "the run is finished", unfinished)

@@ -8,10 +8,9 @@ import base64
 import hashlib
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -22,16 +21,16 @@ from rm_gallery.core.utils.shown import cut, number, percent, visible
 from rm_gallery.gallery.benchmarks.lead import (
     COMPARED,
     OWN_UNIT,
-    count_of,
+    corrected_figure,
     in_unit,
     lead_figure,
     worth,
 )
 from rm_gallery.report import plots
+from rm_gallery.report.fill import TEMPLATES, fill
 from rm_gallery.report.run_figures import (
     answers_of,
     duration,
-    figure_cells,
     figures_of,
     findings,
     further,
@@ -235,7 +234,6 @@ def outcome_of(row: SampleRow, compared: bool = False) -> str:
 
 MAX_SUBSETS = 400
 MAX_REASONS = 40
-_FILES = Path(__file__).parent / "templates"
 
 
 def render_page(
@@ -246,80 +244,74 @@ def render_page(
     With `most` it is a summary to print: the head, and at most so many findings, subsets and
     reasons; no samples.
     """
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_FILES), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    figures = figures_of(run, summary)
-    first = lead_figure(figures)
+    brief, report = most is not None, run_report(run, summary, title)
+    figures = report["figures"]
     style, script = _own_files()
-    brief = most is not None
     data, limit, shown = (
         ("", 0, 0) if brief else table_data(run, summary, figures.get("rule") == COMPARED)
     )
-    subsets = list((figures.get("by_subset") or {}).items())
-    notes = [
-        (level, _kept_together(visible(cut(text, 400 if brief else 4_000))))
-        for level, text in findings(run, figures, summary)
-    ]
-    reasons = [
-        _reason(key, entry)
-        for key, entry in list((figures.get("reasons") or {}).items())[:MAX_REASONS]
-    ]
-    listed = MAX_SUBSETS if most is None else most
-    return environment.get_template("page.jinja2").render(
+    first, listed = lead_figure(figures), MAX_SUBSETS if most is None else most
+    return fill(
+        "page.jinja2",
+        **{
+            **report,
+            "title": single_line(report["title"])[:200],
+            "reasons": report["reasons"][: MAX_REASONS if most is None else min(most, MAX_REASONS)],
+        },
         brief=brief,
-        title=single_line(title or title_of(figures, run.folder.name))[:200],
-        worth=_kept_together(visible(worth(figures))),
-        corrected=first is not figures,
         style=style,
         script=script,
         policy=page_policy(),
         data=data,
-        figures=figures,
         score=in_unit(first, first.get("score")),
         share=figures.get("rule") not in OWN_UNIT,
-        rule=visible(rule_of(figures)),
         lost=lost_of(figures),
-        gauge=_gauge(first),
-        marks=_marks(figures),
-        findings=notes[:most],
-        more_findings=len(notes) - len(notes[:most]),
-        facts=[(name, visible(str(value))) for name, value in _facts(run, figures)],
-        further=[
-            (visible(name), visible(value)) for name, value in further(figures.get("extra") or {})
-        ][:MAX_SUBSETS],
-        subsets=[
-            _subset_row(cut(name, 60 if brief else 200), part) for name, part in subsets[:listed]
-        ],
+        lead=first,
+        gauge=_gauge,
+        marks=_marks,
+        beside=_beside,
+        own_units=OWN_UNIT,
         has_baselines=any(
-            (part.get("baselines") or part.get("chance") is not None) for _, part in subsets
+            part.get("baselines") or part.get("chance") is not None for _, part in report["subsets"]
         ),
-        more_subsets=max(0, len(subsets) - listed),
-        plots=list(filter(None, plots.all_plots(summary))),
-        spent=spent(run, figures, summary),
+        made_with=run.manifest.get("versions"),
+        further=list(further(figures.get("extra") or {}))[:MAX_SUBSETS],
+        listed=listed,
+        most=len(report["findings"]) if most is None else most,
         latency=_latency(summary),
-        reasons=reasons[:most],
         n=summary.n,
         shown=shown,
         limit=limit,
         traced=run.traced,
-        folder=visible(run.folder.name),
+        folder=run.folder.name,
         version=__version__,
     )
 
 
-def _kept_together(text: str) -> str:
-    """Percent signs stay on the line of their number."""
-    return text.replace(" %", "\u00a0%")
+def run_report(run: OpenRun, summary: Summary, title: str | None = None) -> dict[str, Any]:
+    """What page and Markdown show of a run, as plain data."""
+    figures = figures_of(run, summary)
+    return {
+        "figures": figures,
+        "title": title or title_of(figures, run.folder.name),
+        "worth": worth(figures),
+        "corrected": corrected_figure(figures) is not None,
+        "rule": rule_of(figures),
+        "findings": list(findings(run, figures, summary)),
+        "subsets": list((figures.get("by_subset") or {}).items()),
+        "plots": list(filter(None, plots.all_plots(summary))),
+        "reasons": [
+            (key, entry if isinstance(entry, Mapping) else {})
+            for key, entry in (figures.get("reasons") or {}).items()
+        ],
+        "spent": spent(run, figures, summary),
+    }
 
 
 @cache
 def _own_files() -> tuple[str, str]:
     """The page's style sheet and its script."""
-    return (_FILES / "page.css").read_text("utf-8"), (_FILES / "page.js").read_text("utf-8")
+    return (TEMPLATES / "page.css").read_text("utf-8"), (TEMPLATES / "page.js").read_text("utf-8")
 
 
 @cache
@@ -357,39 +349,11 @@ def _marks(figures: Mapping[str, Any]) -> list[tuple[str, float, str]]:
     ]
 
 
-def _facts(run: OpenRun, figures: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for key in ("reward", "judge", "endpoint", "benchmark", "version", "data"):
-        if figures.get(key):
-            yield "version of the rule" if key == "version" else key, figures[key]
-    versions = run.manifest.get("versions")
-    if isinstance(versions, dict):
-        yield "made with", ", ".join(f"{name} {value}" for name, value in versions.items())
-
-
-def _subset_row(name: str, part: Mapping[str, Any]) -> dict[str, Any]:
-    marks = {kind: value for kind, value, _ in _marks(part)}
-    cells = zip(("score", "interval", "n", "lost"), figure_cells(part), strict=True)
-    return {
-        "name": single_line(name)[:200],
-        **dict(cells),
-        "marks": " · ".join(
-            percent(marks.get(kind)).removesuffix(" %")
-            for kind in ("chance", "longest", "shortest")
-            if marks
-        ),
-        "gauge": "" if part.get("rule") in OWN_UNIT else _gauge(part),
-    }
-
-
-def _reason(key: str, entry: Any) -> tuple[str, str, str, str]:
-    status, _, reason = key.partition(": ")
-    known = entry if isinstance(entry, Mapping) else {}
-    return (
-        status,
-        visible(reason),
-        f"{count_of(known, 'n'):,}",
-        cut(visible(str(known.get("example", ""))), 600),
-    )
+def _beside(figures: Mapping[str, Any]) -> str:
+    """What guessing, the longest and the shortest answer would reach, without percent signs."""
+    marks = {name: value for name, value, _ in _marks(figures)}
+    shown = [percent(marks.get(name)) for name in ("chance", "longest", "shortest") if marks]
+    return " · ".join(share.removesuffix(" %") for share in shown)
 
 
 def _latency(summary: Summary) -> str:

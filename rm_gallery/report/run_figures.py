@@ -15,7 +15,7 @@ from rm_gallery.core.stats.columns import first_seen
 from rm_gallery.core.stats.constant import Constancy
 from rm_gallery.core.stats.denominator import worst_case_bounds
 from rm_gallery.core.stats.intervals import shown_side
-from rm_gallery.core.utils.shown import number, percent, show, visible
+from rm_gallery.core.utils.shown import cut, number, percent, show, visible
 from rm_gallery.gallery.benchmarks.figures import RULES, plain, uncertainty_of
 from rm_gallery.gallery.benchmarks.lead import (
     COMPARED,
@@ -40,6 +40,8 @@ SPENT = {
     "input_tokens": "tokens read",
     "output_tokens": "tokens written",
 }
+LONGEST_LINE = 4_000
+"""Bytes of a name or a sentence, at most."""
 LOST = ("unscored", "failed", "stopped")
 
 
@@ -275,6 +277,11 @@ def single_line(text: str) -> str:
     return " ".join(
         "".join(" " if unicodedata.category(c) == "Zs" else c for c in visible(text)).split()
     )
+
+
+def short_line(text: Any) -> str:
+    """A text on one line, a huge one cut."""
+    return single_line(cut(str(text), LONGEST_LINE))
 
 
 def spent(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> list[tuple[str, str]]:

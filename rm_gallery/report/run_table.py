@@ -4,15 +4,15 @@ reader needs to trust it.
 
 from __future__ import annotations
 
-import csv
 import html
 import io
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rm_gallery._version import __version__
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
@@ -32,7 +32,8 @@ from rm_gallery.gallery.benchmarks.lead import (
     lead_figure,
     missing_of,
 )
-from rm_gallery.report.cells import harmless
+from rm_gallery.report.cells import write_csv
+from rm_gallery.report.fill import fill
 from rm_gallery.report.run_figures import figures_of
 from rm_gallery.study.compare import LEVEL, Difference, check_same, compare
 from rm_gallery.study.runs import OpenRun, open_run, sound
@@ -44,7 +45,7 @@ CORRECTED = "corrected by labels"
 MARK = "†"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Cell:
     """What one run scored in one column.
 
@@ -60,14 +61,58 @@ class Cell:
     against: Difference | None = None
 
     @property
+    def score(self) -> float | None:
+        """The score, where it is a finite number."""
+        score = self.figure.get("score")
+        return score if isinstance(score, (int, float)) and math.isfinite(score) else None
+
+    @property
+    def texts(self) -> list[str]:
+        """The score and the ends of its interval for people."""
+        score, ends = self.figure.get("score"), self.figure.get("ci95") or [None]
+        if score is None:
+            return ["–"]
+        own = self.figure.get("rule") in OWN_UNIT
+        values = [score, *(() if None in ends else ends)]
+        return [f"{value:.4g}" if own else f"{100.0 * value:.1f}" for value in values]
+
+    @property
     def worse(self) -> bool:
         """Whether it is shown to be worse than the best, corrected for all that was tested,
         whatever is missing would have got.
         """
-        tested = self.against
-        return (
-            tested is not None and tested.better == "first" and (tested.p_adjusted or 0.0) < LEVEL
-        )
+        test = self.against
+        return test is not None and test.better == "first" and (test.p_adjusted or 0.0) < LEVEL
+
+
+@dataclass(eq=False)
+class Row:
+    """One run of a table.
+
+    Attributes:
+        run: its folder.
+        report: its saved figures.
+        name: reward and judge, with the folder where two are alike.
+        cells: what it scored by column.
+    """
+
+    run: OpenRun
+    report: Mapping[str, Any]
+    name: str
+    cells: dict[str, Cell]
+
+    def about(self) -> str:
+        """Its judge, how many samples it has, and what is missing by cause."""
+        report, missing = self.report, self.report.get("missing")
+        if missing is None:  # of an earlier version, which did not keep the causes
+            missing = {"run, cause not kept": missing_of(report)}
+        gone = sum(missing.values())
+        parts = [f"{gone:,} missing ({by_cause(missing)})" if gone else "none without a score"]
+        parts[0] += ", not finished" if report.get("partial") or report.get("stopped") else ""
+        absent = missing_parts(report.get("extra") or {}).removeprefix("missing, and ")
+        judge = f", judge {report['judge']}" if report.get("judge") else ""
+        lost = "; ".join(filter(None, [*parts, absent, self.run.damage]))
+        return f"{self.name}{judge}: n = {count_of(report, 'n'):,}, {lost}."
 
 
 @dataclass(frozen=True)
@@ -75,84 +120,64 @@ class RunTable:
     """Runs of one benchmark side by side.
 
     Attributes:
-        names: of the rows: reward and judge, with the folder where two are alike.
         columns: subsets or sections, `overall`, and where people labelled rows `corrected by labels`.
-        cells: a row a run, a cell a column.
-        runs: the folders' names.
-        reports: the runs' saved figures.
-        damage: how many samples of each run can be read where not all can, else empty.
+        rows: a row a run.
     """
 
-    names: tuple[str, ...]
     columns: tuple[str, ...]
-    cells: tuple[tuple[Cell, ...], ...]
-    runs: tuple[str, ...]
-    reports: tuple[Mapping[str, Any], ...]
-    damage: tuple[str, ...]
+    rows: tuple[Row, ...]
 
     def caption(self) -> list[str]:
         """What the figures rest on: rule, version, judges, n and what is missing by cause, a
         sentence each.
         """
-        first = self.reports[0]
-        rule = str(first.get("rule") or "")
+        reports = [row.report for row in self.rows]
+        rule = str(reports[0].get("rule") or "")
         unit = "The unit is the reward's own" if rule in OWN_UNIT else "Figures are percentages"
         rule_text = f" ({RULES[rule]})" if rule in RULES else ""
         lines = [
-            f"{first.get('benchmark') or 'Benchmark'}, rule {rule}{rule_text}.",
+            f"{reports[0].get('benchmark') or 'Benchmark'}, rule {rule}{rule_text}.",
             f"{unit}, with 95 % intervals over prompts; best in bold.",
         ]
-        columns = zip(self.columns, zip(*self.cells, strict=True), strict=True)
-        tested = [name for name, column in columns if any(cell.against for cell in column)]
+        tests = {
+            name: [test for row in self.rows if (test := row.cells[name].against)]
+            for name in self.columns
+        }
+        tested = [name for name in self.columns if tests[name]]
         if tested:
             only = tested == [OVERALL] and len(self.columns) > 1
             scope = f" Only {OVERALL} was tested." if only else ""
-            tests = (cell.against for row in self.cells for cell in row if cell.against)
-            known = sorted({f"{test.correction}-" for test in tests if test.correction})
-            corrected = f"{' and '.join(known)}corrected p" if known else "p"
+            corrections = {test.correction for name in tested for test in tests[name]} - {None}
+            known = " and ".join(sorted(f"{correction}-" for correction in corrections))
             lines.append(
                 f"{MARK}: worse than the best of the column on the samples both scored (paired by "
-                f"prompt, {corrected} < 0.05).{scope}"
+                f"prompt, {known and f'{known}corrected '}p < 0.05).{scope}"
             )
-        for name, report, damage in zip(self.names, self.reports, self.damage, strict=True):
-            missing = report.get("missing")
-            if missing is None:  # of an earlier version, which did not keep the causes
-                missing = {"run, cause not kept": missing_of(report)}
-            gone = sum(missing.values())
-            lost = f"{gone:,} missing ({by_cause(missing)})" if gone else "none without a score"
-            lost += ", not finished" if report.get("partial") or report.get("stopped") else ""
-            judge = f", judge {report['judge']}" if report.get("judge") else ""
-            if absent := missing_parts(report.get("extra") or {}):
-                lost += f"; {absent.removeprefix('missing, and ')}"
-            lost += f"; {damage}" if damage else ""
-            lines.append(f"{name}{judge}: n = {count_of(report, 'n'):,}, {lost}.")
-        if len({report.get("n") for report in self.reports}) > 1:
+        lines += [row.about() for row in self.rows]
+        if len({report.get("n") for report in reports}) > 1:
             lines.append("The runs have different samples: figures are of each run's own.")
-        version = min(
-            {str(report.get("version") or "") for report in self.reports} - {""}, default=""
-        )
+        version = min({str(report.get("version") or "") for report in reports} - {""}, default="")
         lines.append(f"rm-gallery {__version__}{version and f', rule version {version}'}.")
         return [one_line(line) for line in lines]
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Every cell as numbers: scores and limits as shares or in the reward's own unit."""
-        for name, run, report, row in zip(
-            self.names, self.runs, self.reports, self.cells, strict=True
-        ):
-            for column, cell in zip(self.columns, row, strict=True):
-                own, (low, high) = cell.figure, cell.figure.get("ci95") or (None, None)
+        for row in self.rows:
+            for column in self.columns:
+                cell = row.cells[column]
+                figure, (low, high) = cell.figure, cell.figure.get("ci95") or (None, None)
                 yield {
-                    "run": run,
-                    "reward": report.get("reward") or name,
-                    "judge": report.get("judge"),
+                    "run": row.run.folder.name,
+                    "reward": row.report.get("reward") or row.name,
+                    "judge": row.report.get("judge"),
                     "column": column,
-                    "rule": own.get("rule"),
-                    "score": own.get("score"),
+                    "rule": figure.get("rule"),
+                    "score": figure.get("score"),
                     "low": low,
                     "high": high,
-                    "n": own.get("n"),
-                    "n_scored": own.get("n_scored"),
-                    "missing": sum((own.get("missing") or {}).values()),
+                    "n": figure.get("n"),
+                    "n_scored": figure.get("n_scored"),
+                    "missing": sum((figure.get("missing") or {}).values()),
                     "best": cell.best,
                     "p_adjusted": cell.against and cell.against.p_adjusted,
                     "worse_than_best": cell.worse,
@@ -177,42 +202,40 @@ def run_table(*runs: str | Path | OpenRun, sections: bool = False) -> RunTable:
     open_runs = [run if isinstance(run, OpenRun) else open_run(run) for run in runs]
     for other in open_runs[1:]:
         check_same(open_runs[0], other)
-    reports = [_report_of(run) for run in open_runs]
-    rule, by_run = reports[0].get("rule"), []
+    rows = [Row(run, report := _report_of(run), _name(run, report), {}) for run in open_runs]
+    rule = rows[0].report.get("rule")
     if rule == TRUST_CARD:
         raise ConfigError(
             f"{open_runs[0].holds}, whose parts have units of their own and no place in a table; "
             f"rm-gallery report writes a page about it."
         )
-    for report in reports:
-        parts = (report.get("extra") or {}).get("sections") if sections else report.get("by_subset")
-        by_run.append({**(parts or {}), OVERALL: report})
-        if corrected_figure(report):
-            by_run[-1][CORRECTED] = lead_figure(report)
-    whole = [name for name in (OVERALL, CORRECTED) if any(name in parts for parts in by_run)]
-    columns = list(dict.fromkeys(name for parts in by_run for name in parts if name not in whole))
-    if sections and not columns:
+    parts: dict[str, None] = {}
+    for row in rows:
+        of_rule = row.report.get("extra") or {}
+        figures = (of_rule.get("sections") if sections else row.report.get("by_subset")) or {}
+        parts |= dict.fromkeys(figures)
+        figures = {**figures, OVERALL: row.report}
+        if corrected_figure(row.report):
+            figures[CORRECTED] = lead_figure(row.report)
+        row.cells = {name: Cell(figure) for name, figure in figures.items()}
+    whole = [name for name in (OVERALL, CORRECTED) if any(name in row.cells for row in rows)]
+    columns = [*(name for name in parts if name not in whole), *whole]
+    if sections and columns == whole:
         raise Inapplicable(
             f"rule {rule!r} has no sections; leave out --sections for a column a subset.",
             "sections",
         )
-    columns += whole
-    cells: list[list[Cell]] = [[] for _ in by_run]
     for name in columns:
-        scores = [_finite_score(parts.get(name, {})) for parts in by_run]
-        best = max((score for score in scores if score is not None), default=None)
-        for row, parts, score in zip(cells, by_run, scores, strict=True):
-            row.append(Cell(parts.get(name, {}), score is not None and score == best))
-    if len(open_runs) > 1 and rule not in OWN_UNIT:
-        _tested(cells, columns, open_runs, sections)
-    return RunTable(
-        _names(open_runs, reports),
-        tuple(columns),
-        tuple(map(tuple, cells)),
-        tuple(run.folder.name for run in open_runs),
-        tuple(reports),
-        tuple(run.damage for run in open_runs),
-    )
+        cells = [row.cells.setdefault(name, Cell({})) for row in rows]
+        best = max((cell.score for cell in cells if cell.score is not None), default=None)
+        for cell in cells:
+            cell.best = best is not None and cell.score == best
+    if len(rows) > 1 and rule not in OWN_UNIT:
+        _hold_against_best(rows, columns, sections)
+    names = Counter(row.name for row in rows)
+    for row in rows:
+        row.name += f" [{row.run.folder.name}]" if names[row.name] > 1 else ""
+    return RunTable(tuple(columns), tuple(rows))
 
 
 def _report_of(run: OpenRun) -> Mapping[str, Any]:
@@ -221,42 +244,25 @@ def _report_of(run: OpenRun) -> Mapping[str, Any]:
         return run.report or figures_of(run, summarize(run))
 
 
-def _finite_score(figure: Mapping[str, Any]) -> float | None:
-    score = figure.get("score")
-    return score if isinstance(score, (int, float)) and math.isfinite(score) else None
+def _name(run: OpenRun, report: Mapping[str, Any]) -> str:
+    judge = f" ({report['judge']})" if report.get("judge") else ""
+    return f"{report.get('reward') or run.folder.name}{judge}"
 
 
-def _tested(
-    cells: list[list[Cell]], columns: Sequence[str], runs: Sequence[OpenRun], sections: bool
-) -> None:
+def _hold_against_best(rows: Sequence[Row], columns: Sequence[str], sections: bool) -> None:
     """Hold the runs against the best of each column; runs that were the best of several are
     compared once.
     """
-    firsts = [
-        next((k for k, cell in enumerate(column) if cell.best), None)
-        for column in zip(*cells, strict=True)
-    ]
-    for first in dict.fromkeys(k for k in firsts if k is not None):
-        others = [k for k in range(len(runs)) if k != first]
-        compared = compare(runs[first], *(runs[k] for k in others), examples=0)
-        for row, comparison in zip((cells[k] for k in others), compared, strict=True):
+    best_of = {name: next((row for row in rows if row.cells[name].best), None) for name in columns}
+    for best in dict.fromkeys(filter(None, best_of.values())):
+        others = [row for row in rows if row is not best]
+        compared = compare(best.run, *(row.run for row in others), examples=0)
+        for row, comparison in zip(others, compared, strict=True):
             parts = {} if sections else {part.name: part for part in comparison.by_subset}
             parts[OVERALL] = comparison.whole
-            for place, name in enumerate(columns):
-                if firsts[place] == first and not row[place].best:
-                    row[place] = replace(row[place], against=parts.get(name or UNNAMED))
-
-
-def _names(runs: Sequence[OpenRun], reports: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    names = [
-        str(report.get("reward") or run.folder.name)
-        + (f" ({report['judge']})" if report.get("judge") else "")
-        for run, report in zip(runs, reports, strict=True)
-    ]
-    return tuple(
-        f"{name} [{run.folder.name}]" if names.count(name) > 1 else name
-        for name, run in zip(names, runs, strict=True)
-    )
+            for name, cell in row.cells.items():
+                if best_of[name] is best and not cell.best:
+                    cell.against = parts.get(name or UNNAMED)
 
 
 def render_table(table: RunTable, form: str) -> str:
@@ -267,61 +273,10 @@ def render_table(table: RunTable, form: str) -> str:
     """
     if form not in FORMS:
         raise ConfigError(f"unknown format {form!r}; expected one of {', '.join(FORMS)}.")
-    return FORMS[form](table)
-
-
-class Markup(NamedTuple):
-    """How a form writes text from outside, the best score, the mark of a worse one and the ends of
-    an interval.
-    """
-
-    text: Callable[[str], str]
-    best: str
-    worse: str
-    interval: str
-
-    def cell(self, cell: Cell) -> str:
-        """Score and interval for people."""
-        score, bounds = cell.figure.get("score"), cell.figure.get("ci95")
-        own = cell.figure.get("rule") in OWN_UNIT
-        known = [] if score is None else [score, *(bounds if bounds and None not in bounds else ())]
-        shown, *ends = [f"{x:.4g}" if own else f"{100.0 * x:.1f}" for x in known] or ["–"]
-        return (
-            (self.best.format(shown) if cell.best else shown)
-            + (self.worse if cell.worse else "")
-            + (self.interval.format(*ends) if ends else "")
-        )
-
-    def rows(self, table: RunTable) -> list[list[str]]:
-        """The names of the columns, and each run with its cells."""
-        return [
-            [self.text(name) for name in ("", *table.columns)],
-            *(
-                [self.text(name), *map(self.cell, row)]
-                for name, row in zip(table.names, table.cells, strict=True)
-            ),
-        ]
-
-
-def _latex(table: RunTable) -> str:
-    markup = Markup(
-        _tex, r"\textbf{{{}}}", r"\textsuperscript{\textdagger}", r" {{\scriptsize [{}, {}]}}"
-    )
-    head, *rows = [" & ".join(row).replace("–", "--") + r" \\" for row in markup.rows(table)]
-    body = "\n".join(rows)
-    return rf"""% \usepackage{{booktabs}}
-\begin{{table}}
-\centering
-\caption{{{" ".join(map(_tex, table.caption()))}}}
-\begin{{tabular}}{{l{"r" * len(table.columns)}}}
-\toprule
-{head}
-\midrule
-{body}
-\bottomrule
-\end{{tabular}}
-\end{{table}}
-"""
+    if form == "csv":
+        return _csv(table)
+    text, caption = FORMS[form], table.caption()
+    return fill(f"runs.{form}.jinja2", table=table, caption=caption, text=text, mark=MARK)
 
 
 _TEX = {
@@ -343,13 +298,6 @@ def _tex(text: str) -> str:
     return "".join(_TEX.get(c, c) for c in one_line(text))
 
 
-def _md(table: RunTable) -> str:
-    head, *rows = Markup(_markdown_text, "**{}**", MARK, " ({}–{})").rows(table)
-    lines = [head, ["---", *["---:"] * len(table.columns)], *rows]
-    shown = [f"| {' | '.join(cells)} |" for cells in lines]
-    return "\n".join([*shown, "", *map(_markdown_text, table.caption()), ""])
-
-
 def _markdown_text(text: str) -> str:
     """Text from outside in Markdown: no markup, no tag, no new cell."""
     return re.sub(r"([\\`*_\[\]|<>])", r"\\\1", one_line(text))
@@ -357,30 +305,17 @@ def _markdown_text(text: str) -> str:
 
 def _csv(table: RunTable) -> str:
     text, records = io.StringIO(newline=""), list(table.records())
-    writer = csv.writer(text)
-    writer.writerow(records[0])
-    writer.writerows(map(harmless, record.values()) for record in records)
+    write_csv(text, records[0], (record.values() for record in records))
     return text.getvalue()
 
 
-def _html(table: RunTable) -> str:
-    def escaped(text: str) -> str:
-        return html.escape(one_line(text))
-
-    markup = Markup(escaped, "<b>{}</b>", f"<sup>{MARK}</sup>", " <small>{}–{}</small>")
-    head, *rows = markup.rows(table)
-    body = "".join(
-        f"<tr><th>{name}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>\n"
-        for name, *cells in rows
-    )
-    return f"""<table>
-<caption>{"<br>".join(map(escaped, table.caption()))}</caption>
-<tr>{"".join(f"<th>{name}</th>" for name in head)}</tr>
-{body}</table>
-"""
+def _html_text(text: str) -> str:
+    return html.escape(one_line(text))
 
 
-FORMS = {"latex": _latex, "md": _md, "csv": _csv, "html": _html}
+FORMS: dict[str, Callable[[str], str]]
+FORMS = {"latex": _tex, "md": _markdown_text, "csv": str, "html": _html_text}
+"""How each form writes text from outside; its template has the rest."""
 
 
 def save_results(runs: Sequence[OpenRun], folder: str | Path) -> list[Path]:

@@ -4,7 +4,6 @@ sequence.
 
 from __future__ import annotations
 
-import csv
 import io
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from rm_gallery.gallery.benchmarks.lead import (
     change_in_unit,
     corrected_figure,
 )
-from rm_gallery.report.cells import harmless, sheet_text, workbooks
+from rm_gallery.report.cells import sheet_text, workbooks, write_csv
 from rm_gallery.report.run_figures import answers_of
 from rm_gallery.study.runs import OpenRun, SampleRow, open_run, run_folder, sound
 from rm_gallery.study.summary import tokens_of
@@ -105,27 +104,22 @@ def print_findings(findings: Sequence[Finding], lines: Sequence[str], worth: str
 def print_rejudged(report: RejudgeReport) -> None:
     """Print the means of old and new rewards, how they differ, and below the table what has none."""
     gap, n = report.difference, report.n_both
-    interval = "" if gap.ci95 is None else f"{gap.ci95.low:+.4g} – {gap.ci95.high:+.4g}"
-    means = [
-        ("recorded", report.old_mean, ".4g", "", n),
-        (report.reward, report.new_mean, ".4g", "", n),
-        ("new − recorded", gap.estimate, "+.4g", interval, n),
+    ends = "" if gap.ci95 is None else f"{gap.ci95.low:+.4g} – {gap.ci95.high:+.4g}"
+    rows = [
+        ["recorded", _number(report.old_mean), "", str(n)],
+        [report.reward, _number(report.new_mean), "", str(n)],
+        ["new − recorded", _number(gap.estimate, "+.4g"), ends, str(n)],
     ]
     if report.n_scored > n:
-        means.append(
-            (f"{report.reward}, all", report.score, ".4g", range_text(report.ci95), report.n_scored)
-        )
-    rows = [
-        [name, "–" if mean is None else format(mean, form), ends, str(count)]
-        for name, mean, form, ends, count in means
-    ]
+        mean, n_all = _number(report.score), str(report.n_scored)
+        rows.append([f"{report.reward}, all", mean, range_text(report.ci95), n_all])
     judge = f" · judge {report.judge}" if report.judge else ""
     compared = [f"{report.changed} changed"]
     compared += [] if gap.p_value is None else [f"p {_p(gap.p_value)}"]
     for name in ("Spearman", "Kendall"):
-        value = getattr(report, name.lower())
-        ends = range_text(getattr(report, f"{name.lower()}_ci95"), NO_INTERVAL)
-        compared += [] if value is None else [f"{name} {value:.3f} ({ends})"]
+        if (value := getattr(report, name.lower())) is not None:
+            ends = range_text(getattr(report, f"{name.lower()}_ci95"), NO_INTERVAL)
+            compared.append(f"{name} {value:.3f} ({ends})")
     lines = [
         f"data: {report.data} · {report.n} rollouts{judge}",
         f"{n} rollouts have both, {report.n_recorded} a recorded reward, {report.n_scored} a new "
@@ -162,15 +156,19 @@ def print_difference(comparison: RunComparison) -> None:
 def print_check(check: RewardCheck) -> None:
     """Print what a reward gave to each kind of completion, and below it what was found."""
     names = list(dict.fromkeys(name for one in check.tried for name in one.scored.components))
+    by_kind: dict[str, list[Any]] = {}
+    for one in check.tried:
+        by_kind.setdefault(one.kind, []).append(one.scored)
     rows = []
-    for kind in dict.fromkeys(one.kind for one in check.tried):
-        own = [one.scored for one in check.tried if one.kind == kind]
-        parts = [_span([one.components.get(name) for one in own]) for name in names]
-        status = Counter(one.status for one in own)
+    for kind, scores in by_kind.items():
+        parts = [_span(score.components.get(name) for score in scores) for name in names]
+        status = Counter(score.status for score in scores)
         counts = [str(status["unscored"]), str(status["failed"])]
-        rows.append([kind, _span([one.value for one in own]), *parts, *counts])
-    said = [f"{finding.level}: {finding.name}: {finding.what}" for finding in check.findings]
-    lines = [f"reward: {check.reward}", *(said or ["nothing was found"])]
+        rows.append([kind, _span(score.value for score in scores), *parts, *counts])
+    lines = [f"reward: {check.reward}"]
+    lines += [f"{finding.level}: {finding.name}: {finding.what}" for finding in check.findings] or [
+        "nothing was found"
+    ]
     gains = [
         f"{name} {'as others' if score is None else f'{score:.3g}'}"
         for name, score in check.training.items()
@@ -186,9 +184,8 @@ def print_canaries(check: CanaryCheck) -> None:
     rows = []
     for one in check.tried:
         level = f"{one.level}: " if one.level else ""
-        score = "–" if one.scored.value is None else f"{one.scored.value:g}"
-        name = one_line(one.name, 40)
-        rows.append([str(one.task), one.mark, name, score, one_line(level + one.verdict, 120)])
+        score, verdict = _number(one.scored.value, "g"), one_line(level + one.verdict, 120)
+        rows.append([str(one.task), one.mark, one_line(one.name, 40), score, verdict])
     faults = len(check.of_level("fault"))
     said = f"{faults} canaries out of order" if faults else "every canary is in order"
     lines = [f"reward: {check.reward}", said]
@@ -223,13 +220,16 @@ def print_fuzzed(fuzzed: Fuzzed) -> None:
     _print(["a text that", "for example"], ["tried", "passed"], rows, notes)
 
 
-def _span(values: Sequence[float | None]) -> str:
+def _number(value: float | None, form: str = ".4g") -> str:
+    return "–" if value is None else format(value, form)
+
+
+def _span(values: Iterable[float | None]) -> str:
     """Numbers as one, or as the lowest and the highest."""
     known = [value for value in values if value is not None]
     if not known:
         return "-"
-    low, high = min(known), max(known)
-    return f"{low:.3g}" if low == high else f"{low:.3g} – {high:.3g}"
+    return " – ".join(f"{end:.3g}" for end in dict.fromkeys((min(known), max(known))))
 
 
 def _change(figure: Mapping[str, Any], value: float | None) -> str:
@@ -522,9 +522,7 @@ def exported(
 def _csv(run: OpenRun, file: BinaryIO, path: Path, title: str | None) -> None:
     # the mark at the start makes spreadsheets read UTF-8
     text = io.TextIOWrapper(file, "utf-8-sig", newline="")
-    writer = csv.writer(text)
-    writer.writerow(COLUMNS)
-    writer.writerows(map(harmless, row.values()) for row in candidates(run))
+    write_csv(text, COLUMNS, (row.values() for row in candidates(run)))
     text.detach()  # flushes, and leaves the file to whoever opened it
 
 

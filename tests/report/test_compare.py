@@ -558,7 +558,7 @@ def test_rows_are_the_same_whatever_columns_are_named_as_truth(tmp_path: Path) -
     runs = [table_run(tmp_path, name, *common, *own) for name, own in more.items()]
     for found in compare(*runs):
         assert (found.n_both, found.n_first_only, found.n_second_only) == (60, 0, 0)
-    assert len(run_table(*runs).cells) == 3
+    assert len(run_table(*runs).rows) == 3
     (one, own), *others = [(open_run(folder), RunIndex(folder).refresh()) for folder in runs]
     for other in others:
         assert about_two((one, own), other, 0)["n"] == 60
