@@ -84,14 +84,13 @@ def _printed(page: str, browser: str) -> bytes:
         ]
         try:
             done = subprocess.run(call, capture_output=True, timeout=SECONDS, check=False)
-            return made.read_bytes()
         except subprocess.TimeoutExpired:
             why = f"it did not end within {SECONDS:.0f} s"
-        except FileNotFoundError:
-            why = (
-                done.stderr.decode("utf-8", "replace").strip()[-300:]
-                or f"exit code {done.returncode}"
-            )
-        except OSError as error:
+        except OSError as error:  # also of a browser that is not there any more
             why = error.strerror or str(error)
+        else:
+            if made.is_file():
+                return made.read_bytes()
+            printed = done.stderr.decode("utf-8", "replace").strip()[-300:]
+            why = printed or f"exit code {done.returncode}"
     raise DataError(f"{browser} printed no page: {why}; print report.html from a browser by hand.")

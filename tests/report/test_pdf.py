@@ -56,3 +56,16 @@ def test_without_a_browser_the_next_step_is_said(
         and "install one, or print report.html" in done.err
         and not (run.folder / "report.html").exists()
     )
+
+
+@pytest.mark.parametrize("script", ["#!/bin/sh\nexit 3\n", "#!/no/such/interpreter\n"])
+def test_a_browser_that_prints_nothing_is_one_line(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_run(tmp_path / "run", [row(1)], report(1))
+    browser = tmp_path / "chromium"
+    browser.write_text(script)
+    browser.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = command("report", str(run.folder), "--pdf", str(tmp_path / "one.pdf"))
+    assert done.code == 2 and "printed no page: " in done.err and "by hand" in done.err
