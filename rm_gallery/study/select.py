@@ -9,6 +9,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from rm_gallery.core.reward.reward import BaseReward
@@ -583,10 +584,13 @@ def judge_select(
     selected: list[JudgeSelection] = []
 
     def conclude(report: GradeReport) -> tuple[dict[str, Any], RowChange]:
-        found = _selected(runner, graded, labels, second_labels, by, report)
-        margin = None if as_good_within is None else as_good_within / 100.0
-        selected.append(replace(found, margin=margin))
-        return selected[0].figures_kept(), found.row_change(graded)
+        selection = replace(
+            _selected(runner, graded, labels, second_labels, report),
+            margin=None if as_good_within is None else as_good_within / 100.0,
+            by=by,
+        )
+        selected.append(selection)
+        return selection.figures_kept(), selection.row_change(graded)
 
     grade(
         runner,
@@ -606,7 +610,6 @@ def _selected(
     graded: Sequence[GradedRow],
     labels: str,
     second_labels: str | None,
-    by: str | None,
     report: GradeReport,
 ) -> JudgeSelection:
     first = next(iter(runner.grader_configs))
@@ -624,20 +627,14 @@ def _selected(
     }
     judges = tuple(column.figure(rows) for column in columns.values())
     measure = "accuracy" if verdicts else "spearman"
-    kept: Bools = ~np.any([np.isnan(column.scores) for column in columns.values()], axis=0)
+    shared: Bools = np.all([column.judged for column in columns.values()], axis=0)
     agreed = {
-        name: rows[kept].agreement(measure, column.at(kept).said(measure))
+        name: rows[shared].agreement(measure, column.said(measure)[shared])
         for name, column in columns.items()
     }
     subsets = cluster_numbers([row.subset for row in labelled], len(labelled))
-    found = {
-        (a, b): rows.compared(
-            measure,
-            columns[a],
-            columns[b],
-            ~(np.isnan(columns[a].scores) | np.isnan(columns[b].scores)),
-            subsets,
-        )
+    differences = {
+        (a, b): rows.compared(measure, columns[a], columns[b], subsets)
         for a, b in combinations(columns, 2)
     }
     person = None
@@ -646,12 +643,11 @@ def _selected(
     return JudgeSelection(
         measure,
         judges,
-        int(kept.sum()),
+        int(shared.sum()),
         {name: one.estimate for name, one in agreed.items() if one is not None},
-        _corrected(found),
+        _corrected(differences),
         report,
         person=person,
-        by=by,
     )
 
 
@@ -679,12 +675,10 @@ def _person(
         )
     measure, own = "kappa" if verdicts else "spearman", rows[both]
     threshold = 0.5 if verdicts else None
-    person = _Judge(name, second[both], threshold, threshold, Counter(), Counter(), 0)
+    about = {"name": name, "missing": {}, "lost": {}, "threshold": threshold}
+    person = _Judge(second[both], threshold, about)
     judges = {judge: column.at(both) for judge, column in columns.items()}
-    differences = {
-        judge: own.compared(measure, person, column, ~np.isnan(column.scores))
-        for judge, column in judges.items()
-    }
+    differences = {judge: own.compared(measure, person, column) for judge, column in judges.items()}
     return Person(person.figure(own), measure, _corrected(differences))
 
 
@@ -716,11 +710,14 @@ class _Labelled:
 
     def ends(self, measure: str, judge: _Judge) -> tuple[Floats, Floats] | None:
         """What a judge says with what is missing at worst and at best; None without a figure."""
-        figures = [(self.agreement(measure, said), said) for said in judge.filled(measure, self)]
-        known = [(one.estimate, said) for one, said in figures if one is not None]
-        if not known:
+        fillings = [
+            (figure.estimate, said)
+            for said in judge.filled(measure, self)
+            if (figure := self.agreement(measure, said)) is not None
+        ]
+        if not fillings:
             return None
-        return min(known, key=_first)[1], max(known, key=_first)[1]
+        return min(fillings, key=itemgetter(0))[1], max(fillings, key=itemgetter(0))[1]
 
     def limits(self, measure: str, first: _Judge, second: _Judge) -> Limits | None:
         """Second minus first with second's missing ones at worst and first's at best, and the other
@@ -733,20 +730,16 @@ class _Labelled:
         return None if low is None or high is None else (low, high)
 
     def compared(
-        self,
-        measure: str,
-        first: _Judge,
-        second: _Judge,
-        kept: Bools,
-        subsets: Integers | None = None,
+        self, measure: str, first: _Judge, second: _Judge, subsets: Integers | None = None
     ) -> JudgeDifference:
-        """Second minus first on the rows that are kept, with limits over all rows, and whether it
+        """Second minus first on the rows that both judged, with limits over all rows, and whether it
         differs between subsets: of those that share clusters nothing is said, since they are no
         witnesses of their own.
         """
-        said = (judge.at(kept).said(measure) for judge in (first, second))
-        gap = self[kept].difference(measure, *said)
-        nothing = PairedDifference(None, None, None, None, int(kept.sum()), 0, 0)
+        shared = first.judged & second.judged
+        verdicts = (judge.said(measure)[shared] for judge in (first, second))
+        gap = self[shared].difference(measure, *verdicts)
+        nothing = PairedDifference(None, None, None, None, int(shared.sum()), 0, 0)
         paired, p = nothing if gap is None else described(gap), None
         if subsets is not None and not crossed(self.clusters, subsets):
             inside = (subsets == code for code in np.unique(subsets))
@@ -759,41 +752,45 @@ class _Labelled:
 class _Judge:
     """A judge's scores of the labelled rows, higher is better; NaN where one is missing."""
 
-    name: str
     scores: Floats
     threshold: float | None
     """Where a verdict passes, in the same direction."""
-    shown: float | None
-    """As the grader has it."""
-    missing: Counter[str]
-    lost: Counter[str]
-    tokens: int
+    about: Mapping[str, Any]
+    """What its figure says beside how it agrees with the labels."""
+
+    @property
+    def judged(self) -> Bools:
+        """Which rows it judged."""
+        return ~np.isnan(self.scores)
 
     @classmethod
     def of(cls, name: str, grader: BaseReward, rows: Sequence[GradedRow], verdicts: bool) -> _Judge:
         results = [row.results[name] for row in rows]
-        turn, shown = 1.0 if grader.higher_is_better else -1.0, grader.threshold
-        if shown is None:
+        turn, threshold = 1.0 if grader.higher_is_better else -1.0, grader.threshold
+        if threshold is None:
             ranges = {r.range for r in results if r.kind == "score"} or {grader.score_range}
-            shown = middle_of(*ranges.pop()) if len(ranges) == 1 else None
-        if verdicts and shown is None:
+            threshold = middle_of(*ranges.pop()) if len(ranges) == 1 else None
+        if not verdicts:
+            threshold = None
+        elif threshold is None:
             raise ConfigError(
                 f"the scores of {name} have no threshold and an open range, so that none is a "
                 f"verdict: write `threshold: X` below {name} in the config. What was judged is in "
                 f"the cache."
             )
-        return cls(
-            name,
-            np.array(
-                [turn * r.score if r.kind == "score" else math.nan for r in results],
-                dtype=np.float64,
+        scores = [turn * r.score if r.kind == "score" else math.nan for r in results]
+        lost = [result for result in results if not result.ok]
+        about = {
+            "name": name,
+            "missing": dict(Counter(map(cause_of, lost))),
+            "lost": dict(Counter(map(status_of, lost))),
+            "threshold": threshold,
+            "tokens": int(
+                sum(r.usage.get(f"{way}put_tokens", 0) for r in results for way in ("in", "out"))
             ),
-            turn * shown if verdicts and shown is not None else None,
-            shown if verdicts else None,
-            Counter(cause_of(result) for result in results if not result.ok),
-            Counter(status_of(result) for result in results if not result.ok),
-            int(sum(r.usage.get(f"{way}put_tokens", 0) for r in results for way in ("in", "out"))),
-        )
+        }
+        passes = None if threshold is None else turn * threshold
+        return cls(np.array(scores, dtype=np.float64), passes, about)
 
     def at(self, kept: Bools) -> _Judge:
         """The judge on some of the rows."""
@@ -803,26 +800,25 @@ class _Judge:
         """Its scores, or for measures of verdicts 1 where it passes an answer and 0 where not."""
         if self.threshold is None or measure == "spearman":
             return self.scores
-        return np.where(np.isnan(self.scores), math.nan, self.scores >= self.threshold)
+        return np.where(self.judged, self.scores >= self.threshold, math.nan)
 
     def filled(self, measure: str, rows: _Labelled) -> Iterable[Floats]:
         """What it says with what is missing filled in, lowest and highest measure among them."""
         said = self.said(measure)
-        missing = np.isnan(said)
-        if not missing.any():
+        if self.judged.all():
             return [said]
         if measure == "spearman":
             return [spearman_filled(said, rows.wanted, best=end) for end in (False, True)]
         # accuracy is linear in the verdicts and kappa a ratio of linear functions, so they are at
         # their ends where all that are missing of a label are alike
         return [
-            np.where(missing, np.where(rows.wanted > 0.5, *filling), said)
+            np.where(self.judged, said, np.where(rows.wanted > 0.5, *filling))
             for filling in product((0.0, 1.0), repeat=2)
         ]
 
     def figure(self, rows: _Labelled) -> JudgeFigure:
         """How it agrees with the labels, on what it judged and with what it did not at worst."""
-        known: Bools = ~np.isnan(self.scores)
+        known = self.judged
         figures, ci95, worst = dict[str, float](), dict[str, Interval](), dict[str, float]()
         for measure in MEASURES if self.threshold is not None else MEASURES[-1:]:
             one = rows[known].agreement(measure, self.said(measure)[known])
@@ -836,21 +832,14 @@ class _Judge:
             if lowest is not None:
                 worst[measure] = lowest.estimate
         main = "kappa" if self.threshold is not None else "spearman"
+        n_scored = int(known.sum())
         return JudgeFigure(
-            self.name,
-            len(self.scores),
-            int(known.sum()),
-            dict(self.missing),
-            dict(self.lost),
-            figures,
-            ci95,
-            worst,
-            self.shown,
-            self.tokens,
-            int(known.sum()) > 1 and len(set(self.said(main)[known])) == 1,
-            len(set(rows[known].clusters)),
+            **self.about,
+            n=len(self.scores),
+            n_scored=n_scored,
+            figures=figures,
+            ci95=ci95,
+            worst=worst,
+            constant=n_scored > 1 and len(set(self.said(main)[known])) == 1,
+            n_clusters=len(set(rows[known].clusters)),
         )
-
-
-def _first(pair: tuple[float, Floats]) -> float:
-    return pair[0]
