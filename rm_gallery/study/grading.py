@@ -22,6 +22,7 @@ from rm_gallery.core.data.schema import blank_is_none
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunKeywords, RunOptions, chosen_options
 from rm_gallery.core.graders.llm import shown
+from rm_gallery.core.graders.results import GraderScore
 from rm_gallery.core.graders.rows import MissingField, TableRow, mapped, row_of
 from rm_gallery.core.graders.run import Results
 from rm_gallery.core.runner.grading_runner import GradingRunner, rows_of
@@ -42,7 +43,6 @@ from rm_gallery.gallery.benchmarks.lead import MEAN_SCORE
 from rm_gallery.study.runs import RowChange, kept_in, without_empty
 from rm_gallery.study.source import Shard, file_sha256, placed_in, sharded
 from rm_gallery.study.table import (
-    UNBOUNDED,
     ScoreReport,
     figure_of,
     middle_of,
@@ -140,6 +140,10 @@ class GradedRow(NamedTuple):
     subset: str = ""
 
 
+_UNKNOWN = GraderScore(score=0.0)
+"""Stands for a score of a grader that gave none: of an open range, without a threshold."""
+
+
 @dataclass
 class _Column:
     """The results of one grader or aggregator, row by row."""
@@ -152,7 +156,7 @@ class _Column:
     passed: Counter[bool] = field(default_factory=Counter)
     labels: list[float | None] = field(default_factory=list)
     """What people say of each row, where they do."""
-    known: Any = None
+    known: Any = _UNKNOWN
     """One of its scores, for its range, direction and threshold."""
 
     def add(self, result: Any) -> None:
@@ -162,7 +166,7 @@ class _Column:
         if result.kind != "score":
             self.raw_scores.append(math.nan)
             return
-        if self.known is None or None in result.range:  # an open range holds every other
+        if self.known is _UNKNOWN or None in result.range:  # an open range holds every other
             self.known = result
         self.raw_scores.append(result.score)
         if result.threshold is not None:
@@ -191,9 +195,8 @@ class _Column:
         """From where on a score is the verdict 1: the grader's threshold, else the middle of its
         range; None where neither is known.
         """
-        if self.known is None or self.known.threshold is not None:
-            return self.known and float(self.known.threshold)
-        return middle_of(*self.known.range)
+        threshold = self.known.threshold
+        return middle_of(*self.known.range) if threshold is None else float(threshold)
 
     @property
     def constant(self) -> str:
@@ -204,12 +207,12 @@ class _Column:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        return UNBOUNDED if self.known is None else open_ended(self.known.range)
+        return open_ended(self.known.range)
 
     @property
     def turn(self) -> float:
         """-1 where lower is better."""
-        return 1.0 if self.known is None or self.known.higher_is_better else -1.0
+        return 1.0 if self.known.higher_is_better else -1.0
 
     def figure(self, clusters: Integers) -> Figure:
         scores = self.scores
@@ -553,7 +556,7 @@ def _validated(column: _Column, clusters: Integers) -> dict[str, Any]:
     """
     (low, high), verdicts = column.bounds, column.verdicts
     on_scale = all(low <= label <= high for label in column.labels if label is not None)
-    threshold = column.known.threshold if column.known and on_scale else None
+    threshold = column.known.threshold if on_scale else None
     if verdicts:
         threshold = column.threshold
     return validate(

@@ -16,10 +16,9 @@ from rm_gallery.core.graders.llm import (
     field_messages,
     grader_rubric,
     shown,
-    usage_of,
 )
 from rm_gallery.core.model.message import ChatResponse
-from rm_gallery.core.reward.asking import parsed, told_of
+from rm_gallery.core.reward.asking import told_of
 from rm_gallery.core.reward.reward import prompts_hash
 from rm_gallery.core.reward.rubric import ClaimCounting
 from rm_gallery.core.reward.schema import RewardMeta
@@ -156,8 +155,7 @@ class ClaimGrader(RubricGrader):
         sentences = numbered(shown(fields.get(self._counted_claims.of)))
         given: dict[int, dict[str, Any]] = {}
 
-        def read(reply: ChatResponse) -> Score[float]:
-            verdict = parsed(self.reply, reply)
+        def read(verdict: Any, reply: ChatResponse) -> Score[float]:
             for number, verdicts in _by_number(verdict.claims).items():
                 if number not in given and len({each["verdict"] for each in verdicts}) == 1:
                     given[number] = verdicts[-1]
@@ -173,8 +171,7 @@ class ClaimGrader(RubricGrader):
             claims = [{"claim": text, **given[number]} for number, text in enumerate(sentences, 1)]
             return self._counted(claims, verdict.reason or "", reply, fields)
 
-        graded: Score[float] = await self._ask(fields, read)
-        return graded
+        return await self._ask(fields, read)
 
     def _counted(
         self,
@@ -221,7 +218,7 @@ class ClaimGrader(RubricGrader):
             "claims": claims,
             **told_of(reply),
         }
-        return Score(low + (high - low) * share, reason, extra=metadata, usage=usage_of(reply))
+        return Score(low + (high - low) * share, reason, extra=metadata)
 
 
 _SHOWN = 12

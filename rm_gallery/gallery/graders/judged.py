@@ -11,7 +11,6 @@ import math
 import mimetypes
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -123,9 +122,8 @@ class GEvalGrader(LLMGrader):
     async def _grade(self, /, **fields: Any) -> Any:
         return await self._ask(fields, self._read, logprobs=True, top_logprobs=self.top_logprobs)
 
-    def _read(self, reply: ChatResponse) -> Score[float]:
-        verdict = super()._read(reply)
-        said = verdict.value or 0.0
+    def _read(self, verdict: Any, reply: ChatResponse) -> Score[float]:
+        said = float(verdict.score)
         shares = level_shares(reply.logprobs, said, *self.score_range)
         if shares is None:
             raise Unscored(
@@ -138,7 +136,7 @@ class GEvalGrader(LLMGrader):
         # rounding may lead out of the levels
         value = min(max(shares), max(min(shares), expected))
         told = {f"{level:g}": share for level, share in shares.items()}
-        return replace(verdict, value=value, extra={"said": said, "shares": told})
+        return Score(value, extra={"said": said, "shares": told})
 
 
 def _anchors(low: Any, high: Any, language: str) -> list[str]:
