@@ -156,7 +156,7 @@ class _Column:
     passed: Counter[bool] = field(default_factory=Counter)
     labels: list[float | None] = field(default_factory=list)
     """What people say of each row, where they do."""
-    known: Any = _UNKNOWN
+    known: Any = field(default_factory=lambda: _UNKNOWN)
     """One of its scores, for its range, direction and threshold."""
 
     def add(self, result: Any) -> None:

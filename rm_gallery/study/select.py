@@ -153,7 +153,7 @@ class JudgeDifference(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
-        own = {
+        figures = {
             "difference": self.paired.difference,
             "limits": self.ends,
             "ci95": self.paired.interval,
@@ -162,7 +162,7 @@ class JudgeDifference(Record):
             "detectable": self.paired.detectable,
             "heterogeneity": self.heterogeneity,
         }
-        return {name: plain(value) for name, value in own.items()}
+        return {name: plain(value) for name, value in figures.items()}
 
 
 @dataclass(frozen=True)
@@ -185,12 +185,12 @@ class Person(Record):
         if self.measure not in self.figure.figures:
             return f" Of {self.figure.name} there is no {self.measure} with the labels."
         agreed = f"{_with_interval(self.figure, self.measure)}, {self.figure.n} rows"
-        told = f" People agree with each other by {self.measure} {agreed}."
-        for side, said in _BESIDE_PEOPLE.items():
-            own = {name: one for name, one in self.differences.items() if one.shown == side}
-            reach = _reach(own.values(), lambda size: f"{size:.3f}") if side == 0 else ""
-            told += f" {said}: {', '.join(own)}{reach}." if own else ""
-        return told
+        text = f" People agree with each other by {self.measure} {agreed}."
+        for side, claim in _BESIDE_PEOPLE.items():
+            judges = {name: one for name, one in self.differences.items() if one.shown == side}
+            reach = _reach(judges.values(), lambda size: f"{size:.3f}") if side == 0 else ""
+            text += f" {claim}: {', '.join(judges)}{reach}." if judges else ""
+        return text
 
 
 _BESIDE_PEOPLE = {
@@ -201,9 +201,9 @@ _BESIDE_PEOPLE = {
 }
 
 
-def _reach(found: Iterable[JudgeDifference], size: Callable[[float], str]) -> str:
+def _reach(differences: Iterable[JudgeDifference], size: Callable[[float], str]) -> str:
     """The smallest difference that rows which show none would show; empty where nobody knows."""
-    sizes = [one.paired.detectable for one in found if one.paired.detectable is not None]
+    sizes = [one.paired.detectable for one in differences if one.paired.detectable is not None]
     return f"; these rows would show a difference of {size(max(sizes))}" if sizes else ""
 
 
@@ -270,16 +270,16 @@ class JudgeSelection:
             if judge.missing
         ]
         missing = f" Missing scores count at worst: {', '.join(silent)}." if silent else ""
-        told = self._recommended(self.judges[0].name, self.best, constant)
+        recommended = self._recommended(self.judges[0].name, self.best, constant)
         person = "" if self.person is None else self.person.verdict
-        return f"{told}{missing}{named}{self._as_good_text()}{person}{self._subsets_text()}"
+        return f"{recommended}{missing}{named}{self._as_good_text()}{person}{self._subsets_text()}"
 
     def _recommended(self, used: str, best: str, constant: Sequence[str]) -> str:
         if best == used:
             rivals = {
-                other: found
-                for (first, other), found in self.differences.items()
-                if first == used and other not in constant and found.shown != -1
+                other: difference
+                for (first, other), difference in self.differences.items()
+                if first == used and other not in constant and difference.shown != -1
             }
             note = (
                 f"; {', '.join(rivals)} cannot be told apart from it with {self.judges[0].n} rows"
@@ -289,23 +289,23 @@ class JudgeSelection:
                 f"Keep {used}: none {'that tells answers apart ' if constant else ''}agrees more "
                 f"with the labels{note if rivals else ''}."
             )
-        found = self.differences[used, best]
-        paired, ends = found.paired, found.ends
+        difference = self.differences[used, best]
+        paired, ends = difference.paired, difference.ends
         gap, worst, top = map(self._points, (paired.difference, *ends))
         interval = ", ".join(map(self._points, paired.interval or ())) or NO_INTERVAL
         evidence = f"{gap} [{interval}], {paired.n} rows"
         if ends.low < ends.high:
             evidence += f" that both judged, {worst} to {top} whatever the missing scores were"
-        if found.shown == 1:
+        if difference.shown == 1:
             how = f" ({self.correction})" if self.correction else ""
-            p = f"p = {found.p_adjusted:.2g}{how}"
+            p = f"p = {difference.p_adjusted:.2g}{how}"
             return f"Take {best}: it agrees more with the labels than {used}, by {evidence}, {p}."
         more = (
             f"; about {paired.needed:,} rows would show a difference of this size"
             if paired.needed
             else ""
         )
-        more += _reach([found], self._size)
+        more += _reach([difference], self._size)
         if used in constant:
             return (
                 f"{used} cannot be recommended, and {best} is not shown to agree more with the "
@@ -328,9 +328,9 @@ class JudgeSelection:
         Missing scores are at worst, for equivalence at best as well. The claims about one judge hold
         together at 2.5 % on one side (max-T).
         """
-        margin, found = self.margin, dict[str, dict[str, bool]]()
+        margin, as_good = self.margin, dict[str, dict[str, bool]]()
         if margin is None:
-            return found
+            return as_good
         able = [judge.name for judge in self.judges if not judge.constant]
         for name in dict.fromkeys((self.judges[0].name, self.best or self.judges[0].name)):
             limits = {other: self._limits(name, other) for other in able if other != name}
@@ -338,27 +338,27 @@ class JudgeSelection:
             not_less = _above([low for low, _ in known.values()], -margin)
             not_more = _above([_turned(high) for _, high in known.values()], -margin)
             sides = zip(known, not_less, not_more, strict=True)
-            found[name] = {other: more for other, less, more in sides if less}
-        return found
+            as_good[name] = {other: more for other, less, more in sides if less}
+        return as_good
 
     def _as_good_text(self) -> str:
-        said = ""
+        text = ""
         for name, others in self.as_good.items():
             same = [f"{other}{' (equivalent)' if equal else ''}" for other, equal in others.items()]
             shown = ", ".join(same) or "none"
-            said += (
+            text += (
                 f" Shown to be as good as {name} within {self._size(self.margin or 0.0)}: {shown}."
             )
-        return said
+        return text
 
     def _subsets_text(self) -> str:
         """Whether a difference of judges differs between subsets, p-values corrected (Holm)."""
         if self.by is None:
             return ""
         tested = {
-            " and ".join(pair): found.heterogeneity
-            for pair, found in self.differences.items()
-            if found.heterogeneity is not None
+            " and ".join(pair): difference.heterogeneity
+            for pair, difference in self.differences.items()
+            if difference.heterogeneity is not None
         }
         if not tested:
             return (
@@ -481,13 +481,16 @@ class JudgeSelection:
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
         pairs = [
-            {"first": a, "second": b, **found.to_dict()}
-            for (a, b), found in self.differences.items()
+            {"first": a, "second": b, **difference.to_dict()}
+            for (a, b), difference in self.differences.items()
         ]
         names = "measure n_shared shared best verdict judges correction margin as_good person by"
-        own = {name: plain(getattr(self, name)) for name in names.split()}
-        said = {"worth": self.figures_kept()["worth"], **own}
-        return {**said, "differences": pairs, "report": self.report.to_dict()}
+        return {
+            "worth": self.figures_kept()["worth"],
+            **{name: plain(getattr(self, name)) for name in names.split()},
+            "differences": pairs,
+            "report": self.report.to_dict(),
+        }
 
     def rows(self) -> list[list[str]]:
         """A table for people: a head and a row per judge."""
@@ -651,11 +654,11 @@ def _selected(
     )
 
 
-def _corrected(found: Mapping[K, JudgeDifference]) -> dict[K, JudgeDifference]:
+def _corrected(differences: Mapping[K, JudgeDifference]) -> dict[K, JudgeDifference]:
     """Differences of the same rows with p-values corrected for their number."""
-    tested = {key: nearest(*one.limits, 0.0) for key, one in found.items() if one.limits}
+    tested = {key: nearest(*one.limits, 0.0) for key, one in differences.items() if one.limits}
     adjusted = dict(zip(tested, max_t(list(tested.values())), strict=True))
-    return {key: replace(one, p_adjusted=adjusted.get(key)) for key, one in found.items()}
+    return {key: replace(one, p_adjusted=adjusted.get(key)) for key, one in differences.items()}
 
 
 def _person(
@@ -673,13 +676,15 @@ def _person(
             f"column {name!r:.60} holds {strange[0]:g}; beside labels of 0 and 1 those of a second "
             f"person are 0 or 1, too."
         )
-    measure, own = "kappa" if verdicts else "spearman", rows[both]
+    measure, shared = "kappa" if verdicts else "spearman", rows[both]
     threshold = 0.5 if verdicts else None
-    about = {"name": name, "missing": {}, "lost": {}, "threshold": threshold}
+    about: dict[str, Any] = {"name": name, "missing": {}, "lost": {}, "threshold": threshold}
     person = _Judge(second[both], threshold, about)
     judges = {judge: column.at(both) for judge, column in columns.items()}
-    differences = {judge: own.compared(measure, person, column) for judge, column in judges.items()}
-    return Person(person.figure(own), measure, _corrected(differences))
+    differences = {
+        judge: shared.compared(measure, person, column) for judge, column in judges.items()
+    }
+    return Person(person.figure(shared), measure, _corrected(differences))
 
 
 @dataclass(frozen=True)
@@ -743,7 +748,7 @@ class _Labelled:
         paired, p = nothing if gap is None else described(gap), None
         if subsets is not None and not crossed(self.clusters, subsets):
             inside = (subsets == code for code in np.unique(subsets))
-            parts = (self[own].limits(measure, first.at(own), second.at(own)) for own in inside)
+            parts = (self[at].limits(measure, first.at(at), second.at(at)) for at in inside)
             p = heterogeneity_between([part for part in parts if part is not None])
         return JudgeDifference(paired, self.limits(measure, first, second), heterogeneity=p)
 

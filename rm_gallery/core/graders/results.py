@@ -225,40 +225,35 @@ def score_of(returned: Any, grader: AnyReward | None = None) -> Score[Any]:
 
     Raises ValueError, which names what was found, where it is none of these.
     """
-    if isinstance(returned, Score) and returned.value is None:
+    own: dict[str, Any] = {}
+    beside: dict[str, Any]
+    if is_number(returned):  # as most are
+        number, beside = finite(returned), {}
+    elif isinstance(returned, Score) and returned.value is None:
         return replace(returned, status="failed") if returned.ok else returned
-    score = Score(finite(returned)) if is_number(returned) else _score_of_result(returned)
-    if score.value is None or isinstance(score.value, tuple):
-        return score
+    else:
+        result = returned if isinstance(returned, GraderResult) else _result_of_fields(returned)
+        # an error tells what went wrong, and may give a reason beside that
+        names = (*_OF_GRADER, "reason") if isinstance(result, GraderError) else _OF_GRADER
+        said = {each: getattr(result, each) for each in names if each in result.model_fields_set}
+        own = {each: value for each, value in said.items() if value != ""}
+        beside = {
+            "extra": {**result.metadata, OWN: own} if own else result.metadata,
+            "usage": result.usage,
+        }
+        if isinstance(result, GraderError):
+            beside |= {"status": result.status, "cause": result.cause, "code": result.error_type}
+            return Score(None, result.error, **beside)
+        if isinstance(result, GraderRank):
+            return Score(tuple(-float(place) for place in result.rank), result.reason, **beside)
+        number, beside["reason"] = result.score, result.reason
     bounds = (None, None) if grader is None else grader.score_range
-    own = score.extra.get(OWN, {})
     given = own.get("range", bounds)
-    if out_of_range("", score.value, given) is None:
-        return score
+    if out_of_range("", number, given) is None:
+        return Score(number, **beside)
     declared = grader is None or given != bounds or grader.range_declared
     name = own.get("name", "a result") if grader is None else grader.name
-    return outside(name, score.value, given, declared)
-
-
-def _score_of_result(returned: Any) -> Score[Any]:
-    result = returned if isinstance(returned, GraderResult) else _result_of_fields(returned)
-    # an error tells what went wrong, and may give a reason beside that
-    names = (*_OF_GRADER, "reason") if isinstance(result, GraderError) else _OF_GRADER
-    said = {name: getattr(result, name) for name in names if name in result.model_fields_set}
-    own = {name: value for name, value in said.items() if value != ""}
-    extra = {**result.metadata, OWN: own} if own else result.metadata
-    if isinstance(result, GraderRank):
-        value: Any = tuple(-float(place) for place in result.rank)
-    elif isinstance(result, GraderError):
-        missing: dict[str, Any] = {
-            "status": result.status,
-            "cause": result.cause,
-            "code": result.error_type,
-        }
-        return Score(None, result.error, extra=extra, usage=result.usage, **missing)
-    else:
-        value = result.score
-    return Score(value, result.reason, extra=extra, usage=result.usage)
+    return outside(name, number, given, declared)
 
 
 def _result_of_fields(returned: Any) -> GraderResult:

@@ -83,14 +83,8 @@ _NO_SAMPLE = {**DataSample().__dict__, "grader": "", "shown": None, "of": None}
 
 def row_of(fields: Mapping[str, Any], number: int | None = None) -> TableRow:
     """The row with these fields; nothing is copied or checked."""
-    own: dict[str, Any] = {
-        "input": [],
-        "output": [],
-        "fields": fields,
-        "number": number,
-        "results": {},
-    }
-    return build(TableRow, {**_NO_SAMPLE, **own})
+    lists: dict[str, Any] = {"input": [], "output": [], "results": {}}
+    return build(TableRow, {**_NO_SAMPLE, **lists, "fields": fields, "number": number})
 
 
 _ABSENT = object()

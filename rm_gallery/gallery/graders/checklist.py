@@ -223,7 +223,7 @@ class ChecklistGrader(LLMGrader):
             if isinstance(one, BaseException):
                 raise one
             replies.append(one)
-        answers = [answer for reply in replies for answer in reply.value]
+        answers = [answer for reply in replies for answer in reply.value or ()]
         soft = rubric.aggregate in ("points", "sum", "threshold")
         judged = [
             (one, _elected(one, answers[place :: len(leaves)], soft))
