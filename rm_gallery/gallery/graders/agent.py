@@ -54,11 +54,6 @@ class Action:
     """The id by which a tool message names the call."""
     observation: str | None = None
 
-    @classmethod
-    def of(cls, raw: Any) -> Action:
-        """A call as a message holds it."""
-        return cls(_readable_call(raw), raw.get("id") if isinstance(raw, Mapping) else None)
-
 
 def listed(given: Any) -> Sequence[Any]:
     """A list as it is, and what is none as the only one of a list."""
@@ -114,7 +109,10 @@ def read_trajectory(
     stray = []
     for message in messages_of(messages, name):
         if message["role"] not in ("tool", "function"):
-            made = [Action.of(raw) for raw in message.get("tool_calls") or ()]
+            made = [
+                Action(_readable_call(raw), raw.get("id") if isinstance(raw, Mapping) else None)
+                for raw in message.get("tool_calls") or ()
+            ]
             actions += made
             waiting += made
             continue

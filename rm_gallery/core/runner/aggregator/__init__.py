@@ -330,11 +330,11 @@ class CallableAggregator(BaseAggregator):
         """What the function makes of the results."""
         try:
             whole = score_of(self.function(dict(results)))
-        except Exception as error:  # noqa: BLE001 - it costs its own row only, and is told there
+        except Exception as error:  # noqa: BLE001 - it costs its own row only, and is reasons there
             why = f"{type(error).__name__}: {error}"
             lost = {name: score_of(each) for name, each in results.items() if not each.ok}
             whole = failed("aggregate", why, "rule")
             if lost:  # what is made of NaN is not the function's doing
-                told = "; ".join(f"{name}: {score.reason}" for name, score in lost.items())
-                whole = deciding(lost.values()).without_value(f"{why} ({told})")
+                reasons = "; ".join(f"{name}: {score.reason}" for name, score in lost.items())
+                whole = deciding(lost.values()).without_value(f"{why} ({reasons})")
         return as_result(whole, {"name": self.name})
