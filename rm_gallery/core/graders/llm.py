@@ -79,13 +79,12 @@ def score_reply(
             Field(default=..., description=description, **bounds),
         )
     }
-    made: type[BasePromptTemplate] = create_model(
+    return create_model(
         "ScoreReply",
         __base__=OwnForm if own_form else BasePromptTemplate,
         __module__=__name__,
         **fields,
     )
-    return made
 
 
 _OWN_FORM = re.compile(

@@ -170,7 +170,7 @@ class _Repeated(_Wrapper):
 
     def _verdict(self, graded: Sequence[Score[Any]], saved: int) -> Score[float]:
         """What the gradings come to, `saved` of which were not asked for."""
-        scores: list[float] = [each.value for each in graded]
+        scores: list[float] = [each.value or 0.0 for each in graded]
         spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
         metadata = {"n": len(scores), "std": spread, "min": min(scores), "max": max(scores)}
         return Score(math.fsum(scores) / len(scores), graded[0].reason, extra=metadata)
@@ -231,7 +231,7 @@ class VotingGrader(_Repeated):
         return min(left, max(1, (left + second - first) // 2 + 1))
 
     def _verdict(self, graded: Sequence[Score[Any]], saved: int) -> Score[float]:
-        votes: list[float] = [each.value for each in graded]
+        votes: list[float] = [each.value or 0.0 for each in graded]
         counts = Counter(votes)
         top = max(counts.values())
         tied = sorted(score for score in counts if counts[score] == top)

@@ -353,10 +353,7 @@ def step_reply() -> type[BasePromptTemplate]:
         )
         for name, told in wording()["step"].items()
     }
-    made: type[BasePromptTemplate] = create_model(
-        "StepReply", __base__=BasePromptTemplate, __module__=__name__, **parts
-    )
-    return made
+    return create_model("StepReply", __base__=BasePromptTemplate, __module__=__name__, **parts)
 
 
 class TrajectoryComprehensiveGrader(RubricGrader):

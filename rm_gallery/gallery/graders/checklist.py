@@ -87,10 +87,9 @@ def _reply(kinds: tuple[CriterionQuestion, ...]) -> type[BasePromptTemplate]:
     fields: dict[str, Any] = {
         f"c{number}": _field(number, one) for number, one in enumerate(kinds, 1)
     }
-    made: type[BasePromptTemplate] = create_model(
+    return create_model(
         "ChecklistReply", __base__=BasePromptTemplate, __module__=__name__, **fields
     )
-    return made
 
 
 def first_level(one: Criterion) -> int:
