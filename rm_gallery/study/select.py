@@ -246,12 +246,7 @@ class JudgeSelection:
         """The judge with the highest measure at worst of those that tell answers apart; of equal
         ones the first.
         """
-        known = {
-            judge.name: judge.worst.get(self.measure, -math.inf)
-            for judge in self.judges
-            if not judge.constant
-        }
-        return max(known, key=known.__getitem__, default=None)
+        return None if self.leading.constant else self.leading.name
 
     @property
     def verdict(self) -> str:
@@ -332,7 +327,7 @@ class JudgeSelection:
         if margin is None:
             return as_good
         able = [judge.name for judge in self.judges if not judge.constant]
-        for name in dict.fromkeys((self.judges[0].name, self.best or self.judges[0].name)):
+        for name in dict.fromkeys((self.judges[0].name, self.leading.name)):
             limits = {other: self._limits(name, other) for other in able if other != name}
             known = {other: pair for other, pair in limits.items() if pair is not None}
             not_less = _above([low for low, _ in known.values()], -margin)
@@ -407,7 +402,10 @@ class JudgeSelection:
     @property
     def leading(self) -> JudgeFigure:
         """The judge that figure and rows of the run folder are of: the best, else the first."""
-        return next((judge for judge in self.judges if judge.name == self.best), self.judges[0])
+        able = [judge for judge in self.judges if not judge.constant]
+        return max(
+            able or self.judges[:1], key=lambda judge: judge.worst.get(self.measure, -math.inf)
+        )
 
     def row_change(self, graded: Sequence[GradedRow]) -> RowChange:
         """What the run folder keeps of a row: what the leading judge says, and as its credit
