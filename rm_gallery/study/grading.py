@@ -22,7 +22,7 @@ from rm_gallery.core.data.schema import blank_is_none
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunKeywords, RunOptions, chosen_options
 from rm_gallery.core.graders.llm import shown
-from rm_gallery.core.graders.results import GraderScore
+from rm_gallery.core.graders.results import GraderScore, score_of
 from rm_gallery.core.graders.rows import MissingField, TableRow, mapped, row_of
 from rm_gallery.core.graders.run import Results
 from rm_gallery.core.runner.grading_runner import GradingRunner, rows_of
@@ -245,10 +245,8 @@ class _Column:
 
 def status_of(result: Any) -> Status:
     """scored, unscored, failed, or stopped where the run did not get to it."""
-    if result.ok:
-        return "scored"
-    status: Status = result.status
-    return "stopped" if result.error_type in NOT_BEGUN else status
+    why = score_of(result)
+    return "stopped" if why.code in NOT_BEGUN else why.status
 
 
 def cause_of(error: Any) -> str:
