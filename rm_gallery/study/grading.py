@@ -8,7 +8,7 @@ import math
 import time
 from array import array
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -21,11 +21,11 @@ from rm_gallery.core.data.load.readers import SOURCE_NAME
 from rm_gallery.core.data.schema import blank_is_none
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunKeywords, RunOptions, chosen_options
-from rm_gallery.core.graders.base import score_of
 from rm_gallery.core.graders.llm import shown
+from rm_gallery.core.graders.results import GraderScore, score_of
 from rm_gallery.core.graders.rows import MissingField, TableRow, mapped, row_of
 from rm_gallery.core.graders.run import Results
-from rm_gallery.core.runner.grading_runner import GraderConfig, GradingRunner, rows_of
+from rm_gallery.core.runner.grading_runner import GradingRunner, rows_of
 from rm_gallery.core.score import NOT_BEGUN, stopped
 from rm_gallery.core.stats import Floats, Integers, np
 from rm_gallery.core.stats.agreement import spearman_estimate
@@ -43,7 +43,6 @@ from rm_gallery.gallery.benchmarks.lead import MEAN_SCORE
 from rm_gallery.study.runs import RowChange, kept_in, without_empty
 from rm_gallery.study.source import Shard, file_sha256, placed_in, sharded
 from rm_gallery.study.table import (
-    UNBOUNDED,
     ScoreReport,
     figure_of,
     middle_of,
@@ -141,6 +140,10 @@ class GradedRow(NamedTuple):
     subset: str = ""
 
 
+_UNKNOWN = GraderScore(score=0.0)
+"""Stands for a score of a grader that gave none: of an open range, without a threshold."""
+
+
 @dataclass
 class _Column:
     """The results of one grader or aggregator, row by row."""
@@ -153,7 +156,7 @@ class _Column:
     passed: Counter[bool] = field(default_factory=Counter)
     labels: list[float | None] = field(default_factory=list)
     """What people say of each row, where they do."""
-    known: Any = None
+    known: Any = field(default_factory=lambda: _UNKNOWN)
     """One of its scores, for its range, direction and threshold."""
 
     def add(self, result: Any) -> None:
@@ -163,7 +166,7 @@ class _Column:
         if result.kind != "score":
             self.raw_scores.append(math.nan)
             return
-        if self.known is None or None in result.range:  # an open range holds every other
+        if self.known is _UNKNOWN or None in result.range:  # an open range holds every other
             self.known = result
         self.raw_scores.append(result.score)
         if result.threshold is not None:
@@ -192,9 +195,8 @@ class _Column:
         """From where on a score is the verdict 1: the grader's threshold, else the middle of its
         range; None where neither is known.
         """
-        if self.known is None or self.known.threshold is not None:
-            return self.known and float(self.known.threshold)
-        return middle_of(*self.known.range)
+        threshold = self.known.threshold
+        return middle_of(*self.known.range) if threshold is None else float(threshold)
 
     @property
     def constant(self) -> str:
@@ -205,12 +207,12 @@ class _Column:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        return UNBOUNDED if self.known is None else open_ended(self.known.range)
+        return open_ended(self.known.range)
 
     @property
     def turn(self) -> float:
         """-1 where lower is better."""
-        return 1.0 if self.known is None or self.known.higher_is_better else -1.0
+        return 1.0 if self.known.higher_is_better else -1.0
 
     def figure(self, clusters: Integers) -> Figure:
         scores = self.scores
@@ -317,8 +319,8 @@ def grade(
     waiting: deque[tuple[RowRef, Mapping[str, Any], dict[str, float | None], float | None]] = (
         deque()
     )
-    tell = on_graded or (lambda _: None)
-    absent = _AbsentColumns(runner.grader_configs)
+    tell, columns_met = on_graded or (lambda _: None), set[str]()
+    given: Mapping[str, Any] | None = None
 
     def drawn() -> Iterator[Mapping[str, Any]]:
         rows = iter(_drawn(data, limit, seed, own_rows))
@@ -329,10 +331,10 @@ def grade(
             # read before the row is paid for
             for what, named in (("cluster", cluster), ("by", by)):
                 _check_column(what, named, row, where)
-            given = {name: _label(row, column, where) for name, column in wanted.items()}
+            known = {name: _label(row, column, where) for name, column in wanted.items()}
             second = _label(row, second_labels, where, "second_labels")
-            waiting.append((where, row, given, second))
-            absent.see(row)
+            waiting.append((where, row, known, second))
+            columns_met.update(row)
             yield row
 
     with (
@@ -358,7 +360,7 @@ def grade(
                 about = {"id": row.sample_id, "key": row.sample_key, "cluster": group}
                 earned = _earned(by_grader[main], results[main], known.get(main))
                 keeping.add({**about, **earned, **_row_record(where.number, fields, results, main)})
-    absent.check(control.over)
+    _check_columns_read(runner, control, columns_met, given)
     _count_unread(by_grader, reasons, control)
     clusters, in_file = Clusters.of_hashes(asked).codes, isinstance(data, (str, Path))
     parts = {name: column.figure(clusters) for name, column in by_grader.items()}
@@ -368,10 +370,8 @@ def grade(
         ", ".join(sorted(set(filter(None, names)))) or None for names in zip(*judges, strict=True)
     )
     report = GradeReport(
-        **{
-            **vars(parts[main]),
-            "extra": {"headline": main, **_extra(by_grader, wanted, clusters, main)},
-        },
+        **vars(parts[main])
+        | {"extra": {"headline": main, **_extra(by_grader, wanted, clusters, main)}},
         by_subset=parts,
         benchmark=Path(data).stem if in_file else "rows",
         version="mean over rows",
@@ -476,28 +476,22 @@ def _check_column(what: str, column: str | None, row: Mapping[str, Any], where: 
         raise ConfigError(f"{what}: {where}: {_no_column(column, row)}")
 
 
-class _AbsentColumns:
-    """The columns that graders read and no row has had yet: a misspelt one would fail row by row."""
-
-    def __init__(self, graders: Mapping[str, GraderConfig]) -> None:
-        self._readers = {
-            column: name
-            for name, config in graders.items()
-            for column in (config.grader.reads if config.mapper is None else ())
-        }
-        self._row: Mapping[str, Any] | None = None
-
-    def see(self, row: Mapping[str, Any]) -> None:
-        """Take note of the columns of a row."""
-        self._row = row
-        for column in self._readers.keys() & row.keys():
-            del self._readers[column]
-
-    def check(self, stopped: bool) -> None:
-        """Raise ConfigError for a column that no row had; a run that stopped has not seen all."""
-        if self._row is not None and not stopped:
-            for column, name in self._readers.items():
-                raise ConfigError(f"{name}: {_no_column(column, self._row)}")
+def _check_columns_read(
+    runner: GradingRunner, control: RunControl, columns_met: Container[str], row: Any
+) -> None:
+    """Raise ConfigError for a column that a grader reads and no row had: a misspelt one would fail
+    row by row. A run that stopped has not seen all rows.
+    """
+    if control.over or row is None:
+        return
+    read = {
+        column: name
+        for name, config in runner.grader_configs.items()
+        for column in (config.grader.reads if config.mapper is None else ())
+    }
+    for column, name in read.items():
+        if column not in columns_met:
+            raise ConfigError(f"{name}: {_no_column(column, row)}")
 
 
 def _no_column(name: str, row: Mapping[str, Any]) -> str:
@@ -560,7 +554,7 @@ def _validated(column: _Column, clusters: Integers) -> dict[str, Any]:
     """
     (low, high), verdicts = column.bounds, column.verdicts
     on_scale = all(low <= label <= high for label in column.labels if label is not None)
-    threshold = column.known.threshold if column.known and on_scale else None
+    threshold = column.known.threshold if on_scale else None
     if verdicts:
         threshold = column.threshold
     return validate(

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from rm_gallery.core.reward.reward import BaseReward
@@ -152,7 +153,7 @@ class JudgeDifference(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
-        own = {
+        figures = {
             "difference": self.paired.difference,
             "limits": self.ends,
             "ci95": self.paired.interval,
@@ -161,7 +162,7 @@ class JudgeDifference(Record):
             "detectable": self.paired.detectable,
             "heterogeneity": self.heterogeneity,
         }
-        return {name: plain(value) for name, value in own.items()}
+        return {name: plain(value) for name, value in figures.items()}
 
 
 @dataclass(frozen=True)
@@ -184,12 +185,12 @@ class Person(Record):
         if self.measure not in self.figure.figures:
             return f" Of {self.figure.name} there is no {self.measure} with the labels."
         agreed = f"{_with_interval(self.figure, self.measure)}, {self.figure.n} rows"
-        told = f" People agree with each other by {self.measure} {agreed}."
-        for side, said in _BESIDE_PEOPLE.items():
-            own = {name: one for name, one in self.differences.items() if one.shown == side}
-            reach = _reach(own.values(), lambda size: f"{size:.3f}") if side == 0 else ""
-            told += f" {said}: {', '.join(own)}{reach}." if own else ""
-        return told
+        text = f" People agree with each other by {self.measure} {agreed}."
+        for side, claim in _BESIDE_PEOPLE.items():
+            judges = {name: one for name, one in self.differences.items() if one.shown == side}
+            reach = _reach(judges.values(), lambda size: f"{size:.3f}") if side == 0 else ""
+            text += f" {claim}: {', '.join(judges)}{reach}." if judges else ""
+        return text
 
 
 _BESIDE_PEOPLE = {
@@ -200,9 +201,9 @@ _BESIDE_PEOPLE = {
 }
 
 
-def _reach(found: Iterable[JudgeDifference], size: Callable[[float], str]) -> str:
+def _reach(differences: Iterable[JudgeDifference], size: Callable[[float], str]) -> str:
     """The smallest difference that rows which show none would show; empty where nobody knows."""
-    sizes = [one.paired.detectable for one in found if one.paired.detectable is not None]
+    sizes = [one.paired.detectable for one in differences if one.paired.detectable is not None]
     return f"; these rows would show a difference of {size(max(sizes))}" if sizes else ""
 
 
@@ -245,12 +246,7 @@ class JudgeSelection:
         """The judge with the highest measure at worst of those that tell answers apart; of equal
         ones the first.
         """
-        known = {
-            judge.name: judge.worst.get(self.measure, -math.inf)
-            for judge in self.judges
-            if not judge.constant
-        }
-        return max(known, key=known.__getitem__, default=None)
+        return None if self.leading.constant else self.leading.name
 
     @property
     def verdict(self) -> str:
@@ -269,16 +265,16 @@ class JudgeSelection:
             if judge.missing
         ]
         missing = f" Missing scores count at worst: {', '.join(silent)}." if silent else ""
-        told = self._recommended(self.judges[0].name, self.best, constant)
+        recommended = self._recommended(self.judges[0].name, self.best, constant)
         person = "" if self.person is None else self.person.verdict
-        return f"{told}{missing}{named}{self._as_good_text()}{person}{self._subsets_text()}"
+        return f"{recommended}{missing}{named}{self._as_good_text()}{person}{self._subsets_text()}"
 
     def _recommended(self, used: str, best: str, constant: Sequence[str]) -> str:
         if best == used:
             rivals = {
-                other: found
-                for (first, other), found in self.differences.items()
-                if first == used and other not in constant and found.shown != -1
+                other: difference
+                for (first, other), difference in self.differences.items()
+                if first == used and other not in constant and difference.shown != -1
             }
             note = (
                 f"; {', '.join(rivals)} cannot be told apart from it with {self.judges[0].n} rows"
@@ -288,23 +284,23 @@ class JudgeSelection:
                 f"Keep {used}: none {'that tells answers apart ' if constant else ''}agrees more "
                 f"with the labels{note if rivals else ''}."
             )
-        found = self.differences[used, best]
-        paired, ends = found.paired, found.ends
+        difference = self.differences[used, best]
+        paired, ends = difference.paired, difference.ends
         gap, worst, top = map(self._points, (paired.difference, *ends))
         interval = ", ".join(map(self._points, paired.interval or ())) or NO_INTERVAL
         evidence = f"{gap} [{interval}], {paired.n} rows"
         if ends.low < ends.high:
             evidence += f" that both judged, {worst} to {top} whatever the missing scores were"
-        if found.shown == 1:
+        if difference.shown == 1:
             how = f" ({self.correction})" if self.correction else ""
-            p = f"p = {found.p_adjusted:.2g}{how}"
+            p = f"p = {difference.p_adjusted:.2g}{how}"
             return f"Take {best}: it agrees more with the labels than {used}, by {evidence}, {p}."
         more = (
             f"; about {paired.needed:,} rows would show a difference of this size"
             if paired.needed
             else ""
         )
-        more += _reach([found], self._size)
+        more += _reach([difference], self._size)
         if used in constant:
             return (
                 f"{used} cannot be recommended, and {best} is not shown to agree more with the "
@@ -327,37 +323,37 @@ class JudgeSelection:
         Missing scores are at worst, for equivalence at best as well. The claims about one judge hold
         together at 2.5 % on one side (max-T).
         """
-        margin, found = self.margin, dict[str, dict[str, bool]]()
+        margin, as_good = self.margin, dict[str, dict[str, bool]]()
         if margin is None:
-            return found
+            return as_good
         able = [judge.name for judge in self.judges if not judge.constant]
-        for name in dict.fromkeys((self.judges[0].name, self.best or self.judges[0].name)):
+        for name in dict.fromkeys((self.judges[0].name, self.leading.name)):
             limits = {other: self._limits(name, other) for other in able if other != name}
             known = {other: pair for other, pair in limits.items() if pair is not None}
             not_less = _above([low for low, _ in known.values()], -margin)
             not_more = _above([_turned(high) for _, high in known.values()], -margin)
             sides = zip(known, not_less, not_more, strict=True)
-            found[name] = {other: more for other, less, more in sides if less}
-        return found
+            as_good[name] = {other: more for other, less, more in sides if less}
+        return as_good
 
     def _as_good_text(self) -> str:
-        said = ""
+        text = ""
         for name, others in self.as_good.items():
             same = [f"{other}{' (equivalent)' if equal else ''}" for other, equal in others.items()]
             shown = ", ".join(same) or "none"
-            said += (
+            text += (
                 f" Shown to be as good as {name} within {self._size(self.margin or 0.0)}: {shown}."
             )
-        return said
+        return text
 
     def _subsets_text(self) -> str:
         """Whether a difference of judges differs between subsets, p-values corrected (Holm)."""
         if self.by is None:
             return ""
         tested = {
-            " and ".join(pair): found.heterogeneity
-            for pair, found in self.differences.items()
-            if found.heterogeneity is not None
+            " and ".join(pair): difference.heterogeneity
+            for pair, difference in self.differences.items()
+            if difference.heterogeneity is not None
         }
         if not tested:
             return (
@@ -406,7 +402,10 @@ class JudgeSelection:
     @property
     def leading(self) -> JudgeFigure:
         """The judge that figure and rows of the run folder are of: the best, else the first."""
-        return next((judge for judge in self.judges if judge.name == self.best), self.judges[0])
+        able = [judge for judge in self.judges if not judge.constant]
+        return max(
+            able or self.judges[:1], key=lambda judge: judge.worst.get(self.measure, -math.inf)
+        )
 
     def row_change(self, graded: Sequence[GradedRow]) -> RowChange:
         """What the run folder keeps of a row: what the leading judge says, and as its credit
@@ -480,13 +479,16 @@ class JudgeSelection:
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
         pairs = [
-            {"first": a, "second": b, **found.to_dict()}
-            for (a, b), found in self.differences.items()
+            {"first": a, "second": b, **difference.to_dict()}
+            for (a, b), difference in self.differences.items()
         ]
         names = "measure n_shared shared best verdict judges correction margin as_good person by"
-        own = {name: plain(getattr(self, name)) for name in names.split()}
-        said = {"worth": self.figures_kept()["worth"], **own}
-        return {**said, "differences": pairs, "report": self.report.to_dict()}
+        return {
+            "worth": self.figures_kept()["worth"],
+            **{name: plain(getattr(self, name)) for name in names.split()},
+            "differences": pairs,
+            "report": self.report.to_dict(),
+        }
 
     def rows(self) -> list[list[str]]:
         """A table for people: a head and a row per judge."""
@@ -583,10 +585,13 @@ def judge_select(
     selected: list[JudgeSelection] = []
 
     def conclude(report: GradeReport) -> tuple[dict[str, Any], RowChange]:
-        found = _selected(runner, graded, labels, second_labels, by, report)
-        margin = None if as_good_within is None else as_good_within / 100.0
-        selected.append(replace(found, margin=margin))
-        return selected[0].figures_kept(), found.row_change(graded)
+        selection = replace(
+            _selected(runner, graded, labels, second_labels, report),
+            margin=None if as_good_within is None else as_good_within / 100.0,
+            by=by,
+        )
+        selected.append(selection)
+        return selection.figures_kept(), selection.row_change(graded)
 
     grade(
         runner,
@@ -606,7 +611,6 @@ def _selected(
     graded: Sequence[GradedRow],
     labels: str,
     second_labels: str | None,
-    by: str | None,
     report: GradeReport,
 ) -> JudgeSelection:
     first = next(iter(runner.grader_configs))
@@ -624,20 +628,14 @@ def _selected(
     }
     judges = tuple(column.figure(rows) for column in columns.values())
     measure = "accuracy" if verdicts else "spearman"
-    kept: Bools = ~np.any([np.isnan(column.scores) for column in columns.values()], axis=0)
+    shared: Bools = np.all([column.judged for column in columns.values()], axis=0)
     agreed = {
-        name: rows[kept].agreement(measure, column.at(kept).said(measure))
+        name: rows[shared].agreement(measure, column.said(measure)[shared])
         for name, column in columns.items()
     }
     subsets = cluster_numbers([row.subset for row in labelled], len(labelled))
-    found = {
-        (a, b): rows.compared(
-            measure,
-            columns[a],
-            columns[b],
-            ~(np.isnan(columns[a].scores) | np.isnan(columns[b].scores)),
-            subsets,
-        )
+    differences = {
+        (a, b): rows.compared(measure, columns[a], columns[b], subsets)
         for a, b in combinations(columns, 2)
     }
     person = None
@@ -646,20 +644,19 @@ def _selected(
     return JudgeSelection(
         measure,
         judges,
-        int(kept.sum()),
+        int(shared.sum()),
         {name: one.estimate for name, one in agreed.items() if one is not None},
-        _corrected(found),
+        _corrected(differences),
         report,
         person=person,
-        by=by,
     )
 
 
-def _corrected(found: Mapping[K, JudgeDifference]) -> dict[K, JudgeDifference]:
+def _corrected(differences: Mapping[K, JudgeDifference]) -> dict[K, JudgeDifference]:
     """Differences of the same rows with p-values corrected for their number."""
-    tested = {key: nearest(*one.limits, 0.0) for key, one in found.items() if one.limits}
+    tested = {key: nearest(*one.limits, 0.0) for key, one in differences.items() if one.limits}
     adjusted = dict(zip(tested, max_t(list(tested.values())), strict=True))
-    return {key: replace(one, p_adjusted=adjusted.get(key)) for key, one in found.items()}
+    return {key: replace(one, p_adjusted=adjusted.get(key)) for key, one in differences.items()}
 
 
 def _person(
@@ -677,15 +674,15 @@ def _person(
             f"column {name!r:.60} holds {strange[0]:g}; beside labels of 0 and 1 those of a second "
             f"person are 0 or 1, too."
         )
-    measure, own = "kappa" if verdicts else "spearman", rows[both]
+    measure, shared = "kappa" if verdicts else "spearman", rows[both]
     threshold = 0.5 if verdicts else None
-    person = _Judge(name, second[both], threshold, threshold, Counter(), Counter(), 0)
+    about: dict[str, Any] = {"name": name, "missing": {}, "lost": {}, "threshold": threshold}
+    person = _Judge(second[both], threshold, about)
     judges = {judge: column.at(both) for judge, column in columns.items()}
     differences = {
-        judge: own.compared(measure, person, column, ~np.isnan(column.scores))
-        for judge, column in judges.items()
+        judge: shared.compared(measure, person, column) for judge, column in judges.items()
     }
-    return Person(person.figure(own), measure, _corrected(differences))
+    return Person(person.figure(shared), measure, _corrected(differences))
 
 
 @dataclass(frozen=True)
@@ -716,11 +713,14 @@ class _Labelled:
 
     def ends(self, measure: str, judge: _Judge) -> tuple[Floats, Floats] | None:
         """What a judge says with what is missing at worst and at best; None without a figure."""
-        figures = [(self.agreement(measure, said), said) for said in judge.filled(measure, self)]
-        known = [(one.estimate, said) for one, said in figures if one is not None]
-        if not known:
+        fillings = [
+            (figure.estimate, said)
+            for said in judge.filled(measure, self)
+            if (figure := self.agreement(measure, said)) is not None
+        ]
+        if not fillings:
             return None
-        return min(known, key=_first)[1], max(known, key=_first)[1]
+        return min(fillings, key=itemgetter(0))[1], max(fillings, key=itemgetter(0))[1]
 
     def limits(self, measure: str, first: _Judge, second: _Judge) -> Limits | None:
         """Second minus first with second's missing ones at worst and first's at best, and the other
@@ -733,24 +733,20 @@ class _Labelled:
         return None if low is None or high is None else (low, high)
 
     def compared(
-        self,
-        measure: str,
-        first: _Judge,
-        second: _Judge,
-        kept: Bools,
-        subsets: Integers | None = None,
+        self, measure: str, first: _Judge, second: _Judge, subsets: Integers | None = None
     ) -> JudgeDifference:
-        """Second minus first on the rows that are kept, with limits over all rows, and whether it
+        """Second minus first on the rows that both judged, with limits over all rows, and whether it
         differs between subsets: of those that share clusters nothing is said, since they are no
         witnesses of their own.
         """
-        said = (judge.at(kept).said(measure) for judge in (first, second))
-        gap = self[kept].difference(measure, *said)
-        nothing = PairedDifference(None, None, None, None, int(kept.sum()), 0, 0)
+        shared = first.judged & second.judged
+        verdicts = (judge.said(measure)[shared] for judge in (first, second))
+        gap = self[shared].difference(measure, *verdicts)
+        nothing = PairedDifference(None, None, None, None, int(shared.sum()), 0, 0)
         paired, p = nothing if gap is None else described(gap), None
         if subsets is not None and not crossed(self.clusters, subsets):
             inside = (subsets == code for code in np.unique(subsets))
-            parts = (self[own].limits(measure, first.at(own), second.at(own)) for own in inside)
+            parts = (self[at].limits(measure, first.at(at), second.at(at)) for at in inside)
             p = heterogeneity_between([part for part in parts if part is not None])
         return JudgeDifference(paired, self.limits(measure, first, second), heterogeneity=p)
 
@@ -759,41 +755,45 @@ class _Labelled:
 class _Judge:
     """A judge's scores of the labelled rows, higher is better; NaN where one is missing."""
 
-    name: str
     scores: Floats
     threshold: float | None
     """Where a verdict passes, in the same direction."""
-    shown: float | None
-    """As the grader has it."""
-    missing: Counter[str]
-    lost: Counter[str]
-    tokens: int
+    about: Mapping[str, Any]
+    """What its figure says beside how it agrees with the labels."""
+
+    @property
+    def judged(self) -> Bools:
+        """Which rows it judged."""
+        return ~np.isnan(self.scores)
 
     @classmethod
     def of(cls, name: str, grader: BaseReward, rows: Sequence[GradedRow], verdicts: bool) -> _Judge:
         results = [row.results[name] for row in rows]
-        turn, shown = 1.0 if grader.higher_is_better else -1.0, grader.threshold
-        if shown is None:
+        turn, threshold = 1.0 if grader.higher_is_better else -1.0, grader.threshold
+        if threshold is None:
             ranges = {r.range for r in results if r.kind == "score"} or {grader.score_range}
-            shown = middle_of(*ranges.pop()) if len(ranges) == 1 else None
-        if verdicts and shown is None:
+            threshold = middle_of(*ranges.pop()) if len(ranges) == 1 else None
+        if not verdicts:
+            threshold = None
+        elif threshold is None:
             raise ConfigError(
                 f"the scores of {name} have no threshold and an open range, so that none is a "
                 f"verdict: write `threshold: X` below {name} in the config. What was judged is in "
                 f"the cache."
             )
-        return cls(
-            name,
-            np.array(
-                [turn * r.score if r.kind == "score" else math.nan for r in results],
-                dtype=np.float64,
+        scores = [turn * r.score if r.kind == "score" else math.nan for r in results]
+        lost = [result for result in results if not result.ok]
+        about = {
+            "name": name,
+            "missing": dict(Counter(map(cause_of, lost))),
+            "lost": dict(Counter(map(status_of, lost))),
+            "threshold": threshold,
+            "tokens": int(
+                sum(r.usage.get(f"{way}put_tokens", 0) for r in results for way in ("in", "out"))
             ),
-            turn * shown if verdicts and shown is not None else None,
-            shown if verdicts else None,
-            Counter(cause_of(result) for result in results if not result.ok),
-            Counter(status_of(result) for result in results if not result.ok),
-            int(sum(r.usage.get(f"{way}put_tokens", 0) for r in results for way in ("in", "out"))),
-        )
+        }
+        passes = None if threshold is None else turn * threshold
+        return cls(np.array(scores, dtype=np.float64), passes, about)
 
     def at(self, kept: Bools) -> _Judge:
         """The judge on some of the rows."""
@@ -803,26 +803,25 @@ class _Judge:
         """Its scores, or for measures of verdicts 1 where it passes an answer and 0 where not."""
         if self.threshold is None or measure == "spearman":
             return self.scores
-        return np.where(np.isnan(self.scores), math.nan, self.scores >= self.threshold)
+        return np.where(self.judged, self.scores >= self.threshold, math.nan)
 
     def filled(self, measure: str, rows: _Labelled) -> Iterable[Floats]:
         """What it says with what is missing filled in, lowest and highest measure among them."""
         said = self.said(measure)
-        missing = np.isnan(said)
-        if not missing.any():
+        if self.judged.all():
             return [said]
         if measure == "spearman":
             return [spearman_filled(said, rows.wanted, best=end) for end in (False, True)]
         # accuracy is linear in the verdicts and kappa a ratio of linear functions, so they are at
         # their ends where all that are missing of a label are alike
         return [
-            np.where(missing, np.where(rows.wanted > 0.5, *filling), said)
+            np.where(self.judged, said, np.where(rows.wanted > 0.5, *filling))
             for filling in product((0.0, 1.0), repeat=2)
         ]
 
     def figure(self, rows: _Labelled) -> JudgeFigure:
         """How it agrees with the labels, on what it judged and with what it did not at worst."""
-        known: Bools = ~np.isnan(self.scores)
+        known = self.judged
         figures, ci95, worst = dict[str, float](), dict[str, Interval](), dict[str, float]()
         for measure in MEASURES if self.threshold is not None else MEASURES[-1:]:
             one = rows[known].agreement(measure, self.said(measure)[known])
@@ -836,21 +835,14 @@ class _Judge:
             if lowest is not None:
                 worst[measure] = lowest.estimate
         main = "kappa" if self.threshold is not None else "spearman"
+        n_scored = int(known.sum())
         return JudgeFigure(
-            self.name,
-            len(self.scores),
-            int(known.sum()),
-            dict(self.missing),
-            dict(self.lost),
-            figures,
-            ci95,
-            worst,
-            self.shown,
-            self.tokens,
-            int(known.sum()) > 1 and len(set(self.said(main)[known])) == 1,
-            len(set(rows[known].clusters)),
+            **self.about,
+            n=len(self.scores),
+            n_scored=n_scored,
+            figures=figures,
+            ci95=ci95,
+            worst=worst,
+            constant=n_scored > 1 and len(set(self.said(main)[known])) == 1,
+            n_clusters=len(set(rows[known].clusters)),
         )
-
-
-def _first(pair: tuple[float, Floats]) -> float:
-    return pair[0]

@@ -145,11 +145,11 @@ class BaseGrader(PerOutputReward):
     @classmethod
     def declared(cls) -> dict[str, Any]:
         """What is known of its scores before one is built: score_range, higher_is_better, mode."""
-        said = {name: getattr(cls, name, None) for name in ("score_range", "higher_is_better")}
-        said["mode"] = cls.model_fields["mode"].default
+        facts = {name: getattr(cls, name, None) for name in ("score_range", "higher_is_better")}
+        facts["mode"] = cls.model_fields["mode"].default
         # a property says it of an instance alone
-        usual = BaseGrader.model_fields
-        return {k: usual[k].default if isinstance(v, property) else v for k, v in said.items()}
+        defaults = BaseGrader.model_fields
+        return {k: defaults[k].default if isinstance(v, property) else v for k, v in facts.items()}
 
     @property
     def range_declared(self) -> bool:  # type: ignore[override]

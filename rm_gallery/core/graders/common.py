@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -16,10 +16,9 @@ from rm_gallery.core.graders.llm import (
     field_messages,
     grader_rubric,
     shown,
-    usage_of,
 )
 from rm_gallery.core.model.message import ChatResponse
-from rm_gallery.core.reward.asking import parsed, told_of
+from rm_gallery.core.reward.asking import told_of
 from rm_gallery.core.reward.reward import prompts_hash
 from rm_gallery.core.reward.rubric import ClaimCounting
 from rm_gallery.core.reward.schema import RewardMeta
@@ -154,14 +153,16 @@ class ClaimGrader(RubricGrader):
         if not self.claims:
             return await super()._one(fields)
         sentences = numbered(shown(fields.get(self._counted_claims.of)))
-        given: dict[int, dict[str, Any]] = {}
+        judged: dict[int, dict[str, Any]] = {}
 
-        def read(reply: ChatResponse) -> Score[float]:
-            verdict = parsed(self.reply, reply)
-            for number, verdicts in _by_number(verdict.claims).items():
-                if number not in given and len({each["verdict"] for each in verdicts}) == 1:
-                    given[number] = verdicts[-1]
-            left_out = [number for number in range(1, len(sentences) + 1) if number not in given]
+        def read(verdict: Any, reply: ChatResponse) -> Score[float]:
+            by_number = defaultdict[int, list[dict[str, Any]]](list)
+            for claim in verdict.claims:
+                by_number[claim["number"]].append(claim)
+            for number, verdicts in by_number.items():
+                if number not in judged and len({each["verdict"] for each in verdicts}) == 1:
+                    judged[number] = verdicts[-1]
+            left_out = [number for number in range(1, len(sentences) + 1) if number not in judged]
             if left_out:
                 listed = ", ".join(map(str, left_out[:_SHOWN])) + (
                     ", …" if len(left_out) > _SHOWN else ""
@@ -170,11 +171,10 @@ class ClaimGrader(RubricGrader):
                     f"There is no single verdict on {len(left_out)} of {len(sentences)} sentences: "
                     f"{listed}."
                 )
-            claims = [{"claim": text, **given[number]} for number, text in enumerate(sentences, 1)]
+            claims = [{"claim": text, **judged[number]} for number, text in enumerate(sentences, 1)]
             return self._counted(claims, verdict.reason or "", reply, fields)
 
-        graded: Score[float] = await self._ask(fields, read)
-        return graded
+        return await self._ask(fields, read)
 
     def _counted(
         self,
@@ -221,7 +221,7 @@ class ClaimGrader(RubricGrader):
             "claims": claims,
             **told_of(reply),
         }
-        return Score(low + (high - low) * share, reason, extra=metadata, usage=usage_of(reply))
+        return Score(low + (high - low) * share, reason, extra=metadata)
 
 
 _SHOWN = 12
@@ -237,22 +237,12 @@ def numbered(text: str) -> list[str]:
     return [" ".join(parts[at : at + size]) for at in range(0, len(parts), size or 1)]
 
 
-def _by_number(claims: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
-    by_number: dict[int, list[dict[str, Any]]] = {}
-    for claim in claims:
-        by_number.setdefault(claim["number"], []).append(claim)
-    return by_number
-
-
 def _texts(value: Any) -> Iterator[str]:
     """Every text in a field."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _texts(each)
-    elif isinstance(value, (list, tuple)):
-        for each in value:
+    elif isinstance(value, (Mapping, list, tuple)):
+        for each in value.values() if isinstance(value, Mapping) else value:
             yield from _texts(each)
 
 

@@ -7,9 +7,10 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
     AliasChoices,
@@ -48,6 +49,7 @@ from rm_gallery.core.utils.shown import excerpt
 if TYPE_CHECKING:
     from rm_gallery.core.reward.judge import Judge
 
+T = TypeVar("T")
 RUBRICS = Path(__file__).parent / "rubrics"
 PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 OUTPUT_FORM = "output_form"
@@ -77,13 +79,12 @@ def score_reply(
             Field(default=..., description=description, **bounds),
         )
     }
-    made: type[BasePromptTemplate] = create_model(
+    return create_model(
         "ScoreReply",
         __base__=OwnForm if own_form else BasePromptTemplate,
         __module__=__name__,
         **fields,
     )
-    return made
 
 
 _OWN_FORM = re.compile(
@@ -333,37 +334,44 @@ class LLMGrader(BaseGrader):
 
     async def _one(self, fields: Mapping[str, Any]) -> Score[float]:
         """One judgement of these fields on the grader's own scale."""
-        score: Score[float] = await self._ask(fields, self._read)
-        return score
+        return await self._ask(fields, self._read)
 
     async def _ask(
         self,
         fields: Mapping[str, Any],
-        read: Callable[[ChatResponse], Any],
+        read: Callable[[Any, ChatResponse], Score[T]],
         reply: type[BasePromptTemplate] | None = None,
         repair_attempts: int | None = None,
+        parse: Callable[[type[BasePromptTemplate], ChatResponse], Any] = parsed,
         **overrides: Any,
-    ) -> Any:
-        """What `read` makes of the judge's reply to these fields, asked for again
-        `repair_attempts` times, the grader's own unless given.
+    ) -> Score[T]:
+        """What `read` makes of the judge's verdict on these fields, with the judge's reason unless it
+        gives one, and with the cost of the call. It is asked for again `repair_attempts` times, the
+        grader's own unless given.
         """
         template = reply or self.reply
-        return await ask(
+
+        def score_in(reply: ChatResponse) -> Score[T]:
+            verdict = parse(template, reply)
+            score = read(verdict, reply)
+            reason = score.reason or verdict.reason or ""
+            return replace(score, reason=reason, usage=usage_of(reply))
+
+        score: Score[T] = await ask(
             required(self.model, self.name, JUDGE),
             template,
             lambda: self._messages(fields, self._form(template)),
-            read,
+            score_in,
             name=self.name,
             repair_attempts=self.repair_attempts if repair_attempts is None else repair_attempts,
             language=self.language,
             channel=self.channel,
             **overrides,
         )
+        return score
 
-    def _read(self, reply: ChatResponse) -> Score[float]:
-        verdict = parsed(self.reply, reply)
-        told, usage = told_of(reply), usage_of(reply)
-        return Score(float(verdict.score), verdict.reason or "", extra=told, usage=usage)
+    def _read(self, verdict: Any, reply: ChatResponse) -> Score[float]:
+        return Score(float(verdict.score), extra=told_of(reply))
 
 
 def field_messages(

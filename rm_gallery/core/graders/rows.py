@@ -83,14 +83,8 @@ _NO_SAMPLE = {**DataSample().__dict__, "grader": "", "shown": None, "of": None}
 
 def row_of(fields: Mapping[str, Any], number: int | None = None) -> TableRow:
     """The row with these fields; nothing is copied or checked."""
-    own: dict[str, Any] = {
-        "input": [],
-        "output": [],
-        "fields": fields,
-        "number": number,
-        "results": {},
-    }
-    return build(TableRow, {**_NO_SAMPLE, **own})
+    lists: dict[str, Any] = {"input": [], "output": [], "results": {}}
+    return build(TableRow, {**_NO_SAMPLE, **lists, "fields": fields, "number": number})
 
 
 _ABSENT = object()
@@ -105,25 +99,25 @@ def at_path(row: Mapping[str, Any], path: str) -> Any:
     """
     if path in row:
         return row[path]
-    here: Any = row
-    done: list[str] = []
+    reached: Any = row
+    steps: list[str] = []
     for part in path.replace("[", ".").replace("]", "").split("."):
-        if isinstance(here, Mapping):
-            value = here.get(part, _ABSENT)
-            kind = "keys" if done else "columns"
-            there = f"the {kind} {_names(here)}" if here else f"no {kind}"
-        elif isinstance(here, (list, tuple)):
-            index = int(part) if part.lstrip("-").isdigit() else len(here)
-            value = here[index] if -len(here) <= index < len(here) else _ABSENT
-            there = f"{len(here)} items"
+        if isinstance(reached, Mapping):
+            value = reached.get(part, _ABSENT)
+            kind = "keys" if steps else "columns"
+            there = f"the {kind} {_names(reached)}" if reached else f"no {kind}"
+        elif isinstance(reached, (list, tuple)):
+            index = int(part) if part.lstrip("-").isdigit() else len(reached)
+            value = reached[index] if -len(reached) <= index < len(reached) else _ABSENT
+            there = f"{len(reached)} items"
         else:
-            value, there = _ABSENT, f"a {type(here).__name__}"
+            value, there = _ABSENT, f"a {type(reached).__name__}"
         if value is _ABSENT:
-            before = f"'{'.'.join(done)}' holds" if done else "the row has"
+            before = f"'{'.'.join(steps)}' holds" if steps else "the row has"
             raise MissingField(f"the path '{path}' leads nowhere at '{part}': {before} {there}")
-        here = value
-        done.append(part)
-    return here
+        reached = value
+        steps.append(part)
+    return reached
 
 
 def _names(mapping: Mapping[Any, Any]) -> str:
@@ -145,7 +139,7 @@ def mapped(row: Mapping[str, Any], mapper: Mapper) -> Mapping[str, Any]:
     if callable(mapper):
         try:
             made = mapper(row)
-        except (RMGalleryError, KeyboardInterrupt):
+        except RMGalleryError:
             raise
         except Exception as error:
             raise MissingField(f"the mapper raised {type(error).__name__}: {error}") from error

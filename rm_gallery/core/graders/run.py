@@ -300,10 +300,10 @@ async def grade_one(
         library_loop.refuse_blocking(f"{type(grader).__name__}.evaluate", "aevaluate")
     if row is not None and not isinstance(row, Mapping):
         raise DataError(f"a row is a dict of named fields, found {type(row).__name__}.")
-    inputs, given = grader.inputs, dict(keywords)
-    mapper = None if "mapper" in inputs else given.pop("mapper", None)
+    inputs, named = grader.inputs, dict(keywords)
+    mapper = None if "mapper" in inputs else named.pop("mapper", None)
     fields, chosen = dict(row or {}), dict[str, Any]()
-    for name, value in given.items():
+    for name, value in named.items():
         more = name not in inputs and (name in OPTIONS or "*" not in inputs)
         (chosen if more else fields)[name] = value
     for name in chosen.keys() - OPTIONS:

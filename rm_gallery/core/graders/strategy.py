@@ -44,8 +44,6 @@ TIE_BREAKS: dict[str, TieBreak] = {
     ),
 }
 Ranks = Sequence[list[int]]
-Verdict = tuple[float, str, dict[str, Any]]
-"""A score, its reason, and what the metadata say of it."""
 
 
 class _Wrapper(BaseGrader):
@@ -145,16 +143,10 @@ class _Repeated(_Wrapper):
         results: list[Score[Any]] = []
         while wave := self._wave(results):
             results += await self._ask_all([fields] * wave, len(results))
-        noted, votes = list[dict[str, Any]](), list[Score[Any]]()
-        for one in results:
-            if isinstance(one.value, float):
-                votes.append(one)
-                noted.append({"score": one.value, "reason": one.reason})
-            else:
-                why = "it gave a GraderRank" if one.ok else one.reason
-                noted.append({"error": why, "type": one.code or "GraderRank"})
+        noted = list(map(_noted, results))
+        votes = [one for one in results if isinstance(one.value, float)]
         if len(votes) < (least := self.least or self._usual()):
-            why = next((one["error"] for one in noted if "error" in one), "")
+            why = next((note["error"] for note in noted if "error" in note), "")
             raise _missed(
                 f"{len(votes)} of {len(results)} {self.what} gave a score, {least} are needed: "
                 f"{why}",
@@ -164,10 +156,10 @@ class _Repeated(_Wrapper):
         scales = {scale_of(vote, self) for vote in votes}
         if len(scales) > 1:
             raise ValueError(f"{self.what} of different scales have no common one: {scales}")
-        score, reason, metadata = self._verdict(votes, self.n - len(results))
+        verdict = self._verdict(votes, self.n - len(results))
         own = {OWN: votes[0].extra[OWN]} if OWN in votes[0].extra else {}
-        extra = {**metadata, "results": noted, **own}
-        return Score(score, reason, extra=extra, usage=usage_sum(results))
+        extra = {**verdict.extra, "results": noted, **own}
+        return replace(verdict, extra=extra, usage=usage_sum(results))
 
     def _usual(self) -> int:
         return self.n
@@ -176,11 +168,20 @@ class _Repeated(_Wrapper):
         """How many to ask next."""
         return self.n - len(results)
 
-    def _verdict(self, graded: Sequence[Score[Any]], saved: int) -> Verdict:
+    def _verdict(self, graded: Sequence[Score[Any]], saved: int) -> Score[float]:
+        """What the gradings come to, `saved` of which were not asked for."""
         scores: list[float] = [each.value or 0.0 for each in graded]
         spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
         metadata = {"n": len(scores), "std": spread, "min": min(scores), "max": max(scores)}
-        return math.fsum(scores) / len(scores), graded[0].reason, metadata
+        return Score(math.fsum(scores) / len(scores), graded[0].reason, extra=metadata)
+
+
+def _noted(one: Score[Any]) -> dict[str, Any]:
+    """What the metadata say of one grading."""
+    if isinstance(one.value, float):
+        return {"score": one.value, "reason": one.reason}
+    why = "it gave a GraderRank" if one.ok else one.reason
+    return {"error": why, "type": one.code or "GraderRank"}
 
 
 class AverageGrader(_Repeated):
@@ -229,7 +230,7 @@ class VotingGrader(_Repeated):
             return 0  # the leader cannot be caught
         return min(left, max(1, (left + second - first) // 2 + 1))
 
-    def _verdict(self, graded: Sequence[Score[Any]], saved: int) -> Verdict:
+    def _verdict(self, graded: Sequence[Score[Any]], saved: int) -> Score[float]:
         votes: list[float] = [each.value or 0.0 for each in graded]
         counts = Counter(votes)
         top = max(counts.values())
@@ -238,7 +239,8 @@ class VotingGrader(_Repeated):
         score = tied[0] if len(tied) == 1 else float(choose(tied, votes))
         metadata = {"votes": votes, "share": counts[score] / len(votes), "tied": len(tied) > 1}
         metadata |= {"calls_saved": saved} if self.early_stop else {}
-        return score, next((each.reason for each in graded if each.value == score), ""), metadata
+        reason = next((each.reason for each in graded if each.value == score), "")
+        return Score(score, reason, extra=metadata)
 
 
 class _Comparing(_Wrapper):
@@ -290,12 +292,12 @@ class BothOrdersGrader(_Comparing):
             raise Unscored(
                 f"{self.name} compares two responses, found {len(responses)}.", reason="not_a_pair"
             )
-        results, [there], [back] = await self._compare_pairs(fields, responses, both_orders=True)
-        flipped = there != back
+        results, [forth], [back] = await self._compare_pairs(fields, responses, both_orders=True)
+        flipped = forth != back
         return Score(
             (0.0, 0.0) if flipped else results[0].value,
             results[0].reason,
-            extra={"flipped": flipped, "verdicts": [there, back]},
+            extra={"flipped": flipped, "verdicts": [forth, back]},
             usage=usage_sum(results),
         )
 
@@ -319,16 +321,16 @@ class TournamentGrader(_Comparing):
             raise Unscored(
                 f"{self.name} needs two responses or more, found {n}.", reason="no_pairs"
             )
-        results, there, back = await self._compare_pairs(fields, responses, self.both_orders)
+        results, forth, back = await self._compare_pairs(fields, responses, self.both_orders)
         pairs = combinations(range(n), 2)
         points = [0.0] * n
-        for (a, b), rank in zip(cycle(pairs), [*there, *back]):
+        for (a, b), rank in zip(cycle(pairs), [*forth, *back]):
             share = (1 + rank[1] - rank[0]) / 2  # the places are 1 and 2, or both 1
             points[a] += share
             points[b] += 1.0 - share
         games = 2 * len(results) / n  # of each response: in every game there are two
         shares = [won / games for won in points]
-        metadata: dict[str, Any] = {"points": shares, "pairs": len(there)}
+        metadata: dict[str, Any] = {"points": shares, "pairs": len(forth)}
         if back:
-            metadata["flips"] = sum(one != other for one, other in zip(there, back, strict=True))
+            metadata["flips"] = sum(one != other for one, other in zip(forth, back, strict=True))
         return Score(tuple(shares), extra=metadata, usage=usage_sum(results))

@@ -21,9 +21,8 @@ from pydantic import Field, create_model
 from rapidfuzz import fuzz
 
 from rm_gallery.core.graders.base import BaseGrader, usage_sum
-from rm_gallery.core.graders.llm import RubricGrader, shown, usage_of
+from rm_gallery.core.graders.llm import RubricGrader, shown
 from rm_gallery.core.model.message import ChatResponse, text_of
-from rm_gallery.core.reward.asking import parsed
 from rm_gallery.core.reward.template import BasePromptTemplate, Described
 from rm_gallery.core.score import Bounds, Score
 from rm_gallery.core.text.blocks import read_json
@@ -54,11 +53,6 @@ class Action:
     number: Any
     """The id by which a tool message names the call."""
     observation: str | None = None
-
-    @classmethod
-    def of(cls, raw: Any) -> Action:
-        """A call as a message holds it."""
-        return cls(_readable_call(raw), raw.get("id") if isinstance(raw, Mapping) else None)
 
 
 def listed(given: Any) -> Sequence[Any]:
@@ -115,7 +109,10 @@ def read_trajectory(
     stray = []
     for message in messages_of(messages, name):
         if message["role"] not in ("tool", "function"):
-            made = [Action.of(raw) for raw in message.get("tool_calls") or ()]
+            made = [
+                Action(_readable_call(raw), raw.get("id") if isinstance(raw, Mapping) else None)
+                for raw in message.get("tool_calls") or ()
+            ]
             actions += made
             waiting += made
             continue
@@ -156,6 +153,7 @@ class _CallMatchGrader(BaseGrader):
         return wanted
 
     def _fit_table(self, made: list[MadeCall], wanted: list[ExpectedCall]) -> list[list[bool]]:
+        """By call made and call expected, whether it fits."""
         return [
             [
                 call.name == want.name != ""
@@ -355,10 +353,7 @@ def step_reply() -> type[BasePromptTemplate]:
         )
         for name, told in wording()["step"].items()
     }
-    made: type[BasePromptTemplate] = create_model(
-        "StepReply", __base__=BasePromptTemplate, __module__=__name__, **parts
-    )
-    return made
+    return create_model("StepReply", __base__=BasePromptTemplate, __module__=__name__, **parts)
 
 
 class TrajectoryComprehensiveGrader(RubricGrader):
@@ -395,19 +390,13 @@ class TrajectoryComprehensiveGrader(RubricGrader):
             await self._ask({"query": asked, "history": lines[:n], "step": step}, self._read_step)
             for n, step in enumerate(lines)
         ]
-        score = fmean(step.value for step in steps)
+        score = fmean(step.value or 0.0 for step in steps)
         metadata = {
             "steps": [{**step.extra, "reason": step.reason} for step in steps],
             "is_resolved": self.threshold is not None and score >= self.threshold,
         }
         return Score(score, steps[-1].reason, extra=metadata, usage=usage_sum(steps))
 
-    def _read_step(self, reply: ChatResponse) -> Score[float]:
-        verdict = parsed(self.reply, reply)
+    def _read_step(self, verdict: Any, reply: ChatResponse) -> Score[float]:
         scores = {name: getattr(verdict, name) for name in wording()["step"]}
-        return Score(
-            (fmean(scores.values()) - 1) / 4,
-            verdict.reason or "",
-            extra={"scores": scores},
-            usage=usage_of(reply),
-        )
+        return Score((fmean(scores.values()) - 1) / 4, extra={"scores": scores})

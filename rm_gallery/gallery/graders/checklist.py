@@ -14,7 +14,8 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, create_model, field_validator, model_validator
 
-from rm_gallery.core.graders.llm import LLMGrader, score_reply, shown, usage_of
+from rm_gallery.core.graders.base import usage_sum
+from rm_gallery.core.graders.llm import LLMGrader, score_reply, shown
 from rm_gallery.core.model.decisions import NO, YES
 from rm_gallery.core.model.message import ChatResponse, Decision
 from rm_gallery.core.reward.asking import parsed, side_by_side
@@ -86,10 +87,9 @@ def _reply(kinds: tuple[CriterionQuestion, ...]) -> type[BasePromptTemplate]:
     fields: dict[str, Any] = {
         f"c{number}": _field(number, one) for number, one in enumerate(kinds, 1)
     }
-    made: type[BasePromptTemplate] = create_model(
+    return create_model(
         "ChecklistReply", __base__=BasePromptTemplate, __module__=__name__, **fields
     )
-    return made
 
 
 def first_level(one: Criterion) -> int:
@@ -209,20 +209,20 @@ class ChecklistGrader(LLMGrader):
             raise Unscored(f"{self.name}: no criterion has points above 0.", reason="no_criteria")
         if rubric.aggregate == "implicit":
             return await self._whole({**fields, "criteria": rubric})
-        leaves, usage = rubric.leaves(), Counter[str]()
+        leaves = rubric.leaves()
         size = self.max_criteria or len(leaves)
         parts = [leaves[at : at + size] for at in range(0, len(leaves), size)]
         asked = [
-            (sample, partial(self._batch, fields, part, self.repair_attempts, usage))
+            (sample, partial(self._batch, fields, part, self.repair_attempts))
             for sample in range(self.samples)
             for part in parts
         ]
-        answers, reasons = list[Any](), list[str]()
+        replies = list[Score[Any]]()
         for one in await side_by_side(asked):
             if isinstance(one, BaseException):
                 raise one
-            answers += one[0]
-            reasons.append(one[1])
+            replies.append(one)
+        answers = [answer for reply in replies for answer in reply.value or ()]
         soft = rubric.aggregate in ("points", "sum", "threshold")
         judged = [
             (one, _elected(one, answers[place :: len(leaves)], soft))
@@ -250,28 +250,25 @@ class ChecklistGrader(LLMGrader):
         return Score(
             scored.clipped if cut else scored.raw,
             # of the first sample
-            "\n".join(dict.fromkeys(filter(None, reasons[: len(parts)]))),
+            "\n".join(
+                dict.fromkeys(reply.reason for reply in replies[: len(parts)] if reply.reason)
+            ),
             extra=metadata,
-            usage=dict(usage),
+            usage=usage_sum(replies),
         )
 
     async def _whole(self, fields: Mapping[str, Any]) -> Score[float]:
         """One judgement of the whole list."""
-        template = score_reply(1, LIKERT, True)
-        verdict, usage = await self._ask(
-            fields, lambda reply: (parsed(template, reply), usage_of(reply)), template
-        )
-        score = likert(verdict.score)
-        extra = {"raw": score, "clipped": score, "said": verdict.score}
-        return Score(score, verdict.reason or "", extra=extra, usage=usage)
+
+        def read(verdict: Any, reply: ChatResponse) -> Score[float]:
+            score = likert(verdict.score)
+            return Score(score, extra={"raw": score, "clipped": score, "said": verdict.score})
+
+        return await self._ask(fields, read, score_reply(1, LIKERT, True))
 
     async def _batch(
-        self,
-        fields: Mapping[str, Any],
-        criteria: Sequence[Criterion],
-        attempts: int,
-        usage: Counter[str],
-    ) -> tuple[list[Any], str]:
+        self, fields: Mapping[str, Any], criteria: Sequence[Criterion], attempts: int
+    ) -> Score[list[Any]]:
         """What one sample says of some criteria, and why; those that a reply leaves out are asked
         for alone, which counts among the repair `attempts`.
         """
@@ -281,10 +278,12 @@ class ChecklistGrader(LLMGrader):
             for number, one in enumerate(criteria, 1)
         }
 
-        def read(reply: ChatResponse) -> tuple[list[Any], str]:
+        def parse(template: type[BasePromptTemplate], reply: ChatResponse) -> Any:
             nonlocal replies
             replies += 1
-            verdict = parsed(template, reply)
+            return parsed(template, reply)
+
+        def read(verdict: Any, reply: ChatResponse) -> Score[list[Any]]:
             if reply.decisions is None:
                 said = {name: getattr(verdict, name) for name in about}
             else:
@@ -293,19 +292,23 @@ class ChecklistGrader(LLMGrader):
             left = [name for name in said if name not in given]
             if left and (replies > attempts or not given):
                 raise ParseError(no_tag(left[0], given))
-            usage.update(usage_of(reply))
-            return list(said.values()), verdict.reason or ""
+            return Score(list(said.values()))
 
         rubric = Rubric(criteria=list(criteria))
-        said, why = await self._ask(
-            {**fields, "criteria": rubric}, read, template, attempts, about=about
+        score = await self._ask(
+            {**fields, "criteria": rubric}, read, template, attempts, parse, about=about
         )
-        if alone := [one for one, answer in zip(criteria, said, strict=True) if answer is None]:
-            rest, more = await self._batch(fields, alone, attempts - replies, usage)
-            late = iter(rest)
-            said = [next(late) if answer is None else answer for answer in said]
-            why = why or more
-        return said, why
+        answers = score.value or []
+        alone = [one for one, answer in zip(criteria, answers, strict=True) if answer is None]
+        if not alone:
+            return score
+        rest = await self._batch(fields, alone, attempts - replies)
+        late = iter(rest.value or [])
+        return Score(
+            [next(late) if answer is None else answer for answer in answers],
+            score.reason or rest.reason,
+            usage=usage_sum([score, rest]),
+        )
 
 
 def verdict_of(one: Criterion, answer: Any) -> tuple[Any, float]:

@@ -11,7 +11,6 @@ import math
 import mimetypes
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -38,6 +37,7 @@ from rm_gallery.core.reward.judge import (
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
 from rm_gallery.gallery.graders import wording
+from rm_gallery.gallery.graders.agent import listed
 
 PARTS = Path(__file__).parent / "parts"
 IMAGE_RUBRICS = Path(__file__).parent / "rubrics" / "multimodal"
@@ -123,10 +123,9 @@ class GEvalGrader(LLMGrader):
     async def _grade(self, /, **fields: Any) -> Any:
         return await self._ask(fields, self._read, logprobs=True, top_logprobs=self.top_logprobs)
 
-    def _read(self, reply: ChatResponse) -> Score[float]:
-        verdict = super()._read(reply)
-        said = verdict.value or 0.0
-        shares = level_shares(reply.logprobs, said, *self.score_range)
+    def _read(self, verdict: Any, reply: ChatResponse) -> Score[float]:
+        stated = float(verdict.score)
+        shares = level_shares(reply.logprobs, stated, *self.score_range)
         if shares is None:
             raise Unscored(
                 f"{self.name}: the endpoint gave no probabilities for its score; use an endpoint "
@@ -137,8 +136,8 @@ class GEvalGrader(LLMGrader):
         expected = math.fsum(level * share for level, share in shares.items())
         # rounding may lead out of the levels
         value = min(max(shares), max(min(shares), expected))
-        told = {f"{level:g}": share for level, share in shares.items()}
-        return replace(verdict, value=value, extra={"said": said, "shares": told})
+        by_level = {f"{level:g}": share for level, share in shares.items()}
+        return Score(value, extra={"said": stated, "shares": by_level})
 
 
 def _anchors(low: Any, high: Any, language: str) -> list[str]:
@@ -340,8 +339,8 @@ class _InText(_ImageGrader):
         return {"response": True} | {name: False for name in self.texts().inputs if name == "query"}
 
     async def _grade(self, response: Any, query: str = "") -> Score[float]:
-        listed = isinstance(response, Sequence) and not isinstance(response, str)
-        parts = response if listed else [response]
+        several = isinstance(response, Sequence) and not isinstance(response, str)
+        parts = response if several else [response]
         texts = [None if image_url(part) else _text_around(part) for part in parts]
         results = []
         for place, part in enumerate(parts):
@@ -405,8 +404,7 @@ class TextToImageGrader(_ImageGrader):
     inputs = BaseGrader.inputs
 
     async def _grade(self, query: str, response: Any) -> Score[float]:
-        parts = response if isinstance(response, (list, tuple)) else [response]
-        image = next((part for part in parts if image_url(part)), None)
+        image = next((part for part in listed(response) if image_url(part)), None)
         followed = await self._one({"query": query, "image": image})
         asked = ("model", "language", "repair_attempts", "channel")
         quality = ImageQualityGrader(**{name: getattr(self, name) for name in asked})

@@ -82,11 +82,17 @@ class BaseAggregator:
         """One number from the scores by grader name, never empty."""
         if self.formula is None:
             raise NotImplementedError(f"{type(self).__name__} implements combine(scores) -> float.")
-        return combined(self.formula, {name: (1.0, score) for name, score in scores.items()})
+        weights = self._weights(scores)
+        return combined(self.formula, {name: (weights[name], scores[name]) for name in scores})
 
     def wanted(self, results: Mapping[str, T]) -> Mapping[str, T]:
-        """The components."""
-        return results
+        """The components: what has a weight above 0."""
+        weights = self._weights(results)
+        return {name: results[name] for name in weights if weights[name] > 0 and name in results}
+
+    def _weights(self, names: Iterable[str]) -> Mapping[str, float]:
+        """By grader what its score counts: all alike here."""
+        return dict.fromkeys(names, 1.0)
 
     def __call__(self, results: Mapping[str, Any], **_: Any) -> Any:
         """The row's combined result; a GraderError where it has none."""
@@ -170,6 +176,8 @@ class WeightedSumAggregator(BaseAggregator):
     the runner is built.
     """
 
+    formula = "weighted_mean"
+
     def __init__(
         self,
         name: str = "weighted_sum",
@@ -197,19 +205,8 @@ class WeightedSumAggregator(BaseAggregator):
         """Raise ConfigError for a weight of a grader there is not."""
         check_known("grader", self.weights or (), graders, f"{self.name}: ")
 
-    def wanted(self, results: Mapping[str, T]) -> Mapping[str, T]:
-        """Those with a weight above 0."""
-        weights = self._weights(results)
-        return {name: results[name] for name in weights if weights[name] > 0 and name in results}
-
-    def combine(self, scores: Mapping[str, float]) -> float:
-        """The mean by weight."""
-        weights = self._weights(scores)
-        terms = {name: (weights[name], score) for name, score in scores.items()}
-        return combined("weighted_mean", terms)
-
     def _weights(self, names: Iterable[str]) -> Mapping[str, float]:
-        return dict.fromkeys(names, 1.0) if self.weights is None else self.weights
+        return super()._weights(names) if self.weights is None else self.weights
 
 
 class MinAggregator(BaseAggregator):
@@ -333,11 +330,11 @@ class CallableAggregator(BaseAggregator):
         """What the function makes of the results."""
         try:
             whole = score_of(self.function(dict(results)))
-        except Exception as error:  # noqa: BLE001 - it costs its own row only, and is told there
+        except Exception as error:  # noqa: BLE001 - it costs its own row only, and is reasons there
             why = f"{type(error).__name__}: {error}"
             lost = {name: score_of(each) for name, each in results.items() if not each.ok}
             whole = failed("aggregate", why, "rule")
             if lost:  # what is made of NaN is not the function's doing
-                told = "; ".join(f"{name}: {score.reason}" for name, score in lost.items())
-                whole = deciding(lost.values()).without_value(f"{why} ({told})")
+                reasons = "; ".join(f"{name}: {score.reason}" for name, score in lost.items())
+                whole = deciding(lost.values()).without_value(f"{why} ({reasons})")
         return as_result(whole, {"name": self.name})
