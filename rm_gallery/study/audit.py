@@ -54,8 +54,6 @@ REPLY = 100
 """Tokens of a reply that the estimate of money goes by."""
 PROBE = 20
 """Questions whose prompts are measured for the estimate."""
-NEVER_FULL = 400
-"""Characters of an example that a card shows."""
 
 
 @door(needs_data=False)
@@ -224,22 +222,11 @@ class Audit(Record):
 
     def markdown(self) -> str:
         """The card as Markdown; texts from outside cannot become markup."""
-        return self._rendered("md")
+        return _card("md").render(audit=self)
 
     def html(self) -> str:
         """The card as one page that needs nothing else; every text is escaped."""
-        return self._rendered("html")
-
-    def _rendered(self, kind: str) -> str:
-        return _page(kind).render(
-            audit=self,
-            probes=self.by_probe(),
-            weak=[f for verdict in ("fail", "warn") for f in self.findings if f.verdict == verdict],
-            bar=_bar,
-            left_out=_left_out,
-            cut=_example,
-            title=one_line(f"Trust card: {self.reward}"),
-        )
+        return _card("html").render(audit=self)
 
     def _repr_html_(self) -> str:
         head = ("figure", "value", "95 % interval", "n", "verdict")
@@ -255,10 +242,7 @@ class Audit(Record):
     def __str__(self) -> str:
         rows = self._cells("n=")
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        table = [
-            "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        ]
+        table = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         return "\n".join([self.worth, *table, *self.about()])
 
 
@@ -274,40 +258,8 @@ def _md(text: str) -> str:
     )
 
 
-def _example(text: str) -> str:
-    return ended(text, NEVER_FULL)
-
-
-def _left_out(finding: Finding) -> str:
-    return ", ".join(f"{n} {status}" for status, n in finding.lost.items())
-
-
-def _bar(finding: Finding) -> dict[str, Any] | None:
-    """Where value, interval and limits lie on a line from 0 to 100; None without a value or a unit
-    with ends.
-    """
-    if finding.value is None or finding.ci95 is None or finding.unit == "points":
-        return None
-    low = 0.0 if finding.unit == "share" else -1.0
-
-    def at(value: float) -> float:
-        return round(100 * min(1.0, max(0.0, (value - low) / (1.0 - low))), 2)
-
-    bar: dict[str, Any] = {
-        "from": figure_text(low, finding.unit),
-        "to": figure_text(1.0, finding.unit),
-        "zero": at(0.0),
-    }
-    bar |= {"value": at(finding.value), "low": at(finding.ci95[0]), "high": at(finding.ci95[1])}
-    if finding.limit is not None:
-        sides = (1, -1) if finding.limit.sides == "both" else (1,)
-        ends = (("pass", finding.limit.good), ("fail", finding.limit.bad))
-        bar["limits"] = [(name, at(side * end)) for name, end in ends for side in sides]
-    return bar
-
-
 @lru_cache(maxsize=2)
-def _page(kind: str) -> Template:
+def _card(kind: str) -> Template:
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(
@@ -317,7 +269,12 @@ def _page(kind: str) -> Template:
         lstrip_blocks=True,
         keep_trailing_newline=kind == "md",
     )
-    environment.filters["md"] = _md
+    environment.filters |= {
+        "md": _md,
+        "one_line": one_line,
+        "ended": ended,
+        "figure_text": figure_text,
+    }
     return environment.from_string((TEXTS / f"card.{kind}.jinja2").read_text(encoding="utf-8"))
 
 

@@ -20,6 +20,7 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.resolve import cases_beside, resolve
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.score import UNDECLARED
+from rm_gallery.core.stats.agreement import complete_pairs
 from rm_gallery.core.utils.defaults import CHECK_CEILING
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable, Unscored
 from rm_gallery.core.utils.models import copy_with
@@ -41,7 +42,6 @@ from rm_gallery.study.check_cases import (
     forms,
     read_cases,
     trials,
-    trials_of,
 )
 
 if TYPE_CHECKING:
@@ -190,17 +190,15 @@ def reward_and_cases(
     """The reward, built, and the cases it is tried on: those given, its file's own, its example, or
     the built-in ones.
     """
-    own, example = cases_beside(reward) if isinstance(reward, str) else None, None
-    if isinstance(reward, str) and cases is None and ":" not in RewardRegistry.spelled(reward):
-        example = RewardRegistry.get(reward)
-        params = {
-            **(example.example.params if example.example is not None else {}),
-            **(params or {}),
-        }
+    if isinstance(reward, str) and cases is None:
+        if ":" not in RewardRegistry.spelled(reward):
+            registered = RewardRegistry.get(reward)
+            shown = {} if registered.example is None else registered.example.params
+            built = resolve(reward, {**shown, **(params or {})}, llm, base_url)
+            return built, cases_of_example(registered) or built_in_cases()
+        cases = cases_beside(reward)
     built = resolve(reward, params, llm, base_url)
-    if cases is not None or own is not None:
-        return built, read_cases(own if cases is None else cases, reference)
-    return built, (cases_of_example(example) if example is not None else []) or built_in_cases()
+    return built, built_in_cases() if cases is None else read_cases(cases, reference)
 
 
 def with_forgeries(case: Case) -> Case:
@@ -279,23 +277,25 @@ class Checking(Trials):
         """The completion of each case that deserves full reward: the one given, or the form or
         answer that gets most.
         """
-        asked, worth = (
-            list[tuple[Case, str, list[Trial]]](),
-            defaultdict[tuple[str, str], float](float),
-        )
+        asked, worth = list[tuple[Case, list[Trial]]](), defaultdict[str, float](float)
         for case in self.cases:
-            own = [one.output for one in case.written if one.expected is None]
-            made = own or (forms(case, self.steps) if case.truth else [])
-            made = made if case.gold is None else []
-            # one form for all cases
-            asked.append((case, case.name if own else "", trials_of(made)))
-        for one in self.judge((case, options) for case, _, options in asked):
-            value = -math.inf if one.scored.value is None else self.turn * one.scored.value
-            worth["", one.kind] += value
-            worth[one.case, one.kind] = value
+            answers = [one.output for one in case.written if one.expected is None]
+            # a form has one name in all cases, so that one is chosen for all of them
+            owner = case.name if answers else ""
+            if not answers and case.truth:
+                answers = forms(case, self.steps)
+            if case.gold is not None:
+                answers = []
+            asked.append(
+                (case, [Trial(f"{owner} {n}", output) for n, output in enumerate(answers)])
+            )
+        for one in self.judge(asked):
+            worth[one.kind] += (
+                -math.inf if one.scored.value is None else self.turn * one.scored.value
+            )
         return [
-            max(options, key=lambda one: worth[of, one.kind]).output if options else case.gold
-            for case, of, options in asked
+            max(answers, key=lambda one: worth[one.kind]).output if answers else case.gold
+            for case, answers in asked
         ]
 
     def _best_score(self) -> float | None:
@@ -343,18 +343,18 @@ class Checking(Trials):
         for one in self.tried:
             if one.scored.status == "failed":
                 failed[one.scored.code].append(one)
-        for reason, seen in failed.items():
+        for code, seen in failed.items():
             why = seen[0].scored.reason
-            name = "invalid_result" if reason in ("invalid_result", UNDECLARED) else "raises"
-            if "finite number" in why or "invalid_score" in reason:
+            name = "invalid_result" if code in ("invalid_result", UNDECLARED) else "raises"
+            if "finite number" in why or "invalid_score" in code:
                 name = "non_finite"
-            self._say(name, seen, n=len(seen), reason=reason, why=why)
-        lost = _unscored(self.tried)
-        asked = [one for one in lost if one.expected is None or one.expected.word != "unscored"]
-        if lost and len(lost) == len(self.tried):
-            self._say("nothing_scored", lost[:1], why=lost[0].scored.reason)
-        elif asked:
-            self._say("unscored", asked, n=len(asked), why=asked[0].scored.reason)
+            self._say(name, seen, n=len(seen), reason=code, why=why)
+        unscored = _unscored(self.tried)
+        unwanted = [one for one in unscored if not one.expected or one.expected.word != "unscored"]
+        if unscored and len(unscored) == len(self.tried):
+            self._say("nothing_scored", unscored[:1], why=unscored[0].scored.reason)
+        elif unwanted:
+            self._say("unscored", unwanted, n=len(unwanted), why=unwanted[0].scored.reason)
 
     def _gold(self) -> None:
         gold, full = self._of_kinds("gold"), self.full
@@ -415,27 +415,30 @@ class Checking(Trials):
         scored = [one for one in self.tried if one.scored.value is not None]
         if len({one.kind for one in scored}) < 2:
             return
-        columns = defaultdict[str, dict[int, float]](dict)
-        for place, one in enumerate(scored):
-            for name, value in one.scored.components.items():
-                columns[name].update({} if value is None else {place: value})
+        columns = {
+            name: [one.scored.components.get(name) for one in scored]
+            for name in dict.fromkeys(name for one in scored for name in one.scored.components)
+        }
         scores = _scores(scored)
         moves = _span(scores) > NEAR
         if not moves:
             self._say("constant.score", value=scores[0])
         for name, column in columns.items():
-            known = list(column.values())
+            known = [value for value in column if value is not None]
             if moves and len(known) == len(scored) and _span(known) <= NEAR:
                 self._say("constant.component", name=name, value=known[0])
-            outside = [scored[place] for place, value in column.items() if not 0 <= value <= 1]
+            outside = [
+                one
+                for one, value in zip(scored, column, strict=True)
+                if value is not None and not 0 <= value <= 1
+            ]
             if outside and not self._in_own_range(name, known):
                 self._say("outside_0_1", outside, name=name, low=min(known), high=max(known))
         for first, second in combinations(columns, 2):
-            both = [place for place in columns[first] if place in columns[second]]
-            sides = [[columns[name][place] for place in both] for name in (first, second)]
-            if len(both) < LEAST or any(_span(side) <= NEAR for side in sides):
+            pairs = complete_pairs(columns[first], columns[second])
+            if len(pairs) < LEAST or any(_span(side) <= NEAR for side in zip(*pairs, strict=True)):
                 continue
-            r = correlation(*sides)
+            r = correlation(*zip(*pairs, strict=True))
             if abs(r) >= MIRRORED:
                 self._say("mirrors", name=second, other=first, r=r)
 
@@ -453,39 +456,40 @@ class Checking(Trials):
         """What it gets in training to break the reward, among the honest completions; a fault where
         that pays.
         """
-        honest: dict[str, float | None] = {
-            kind: fmean(known) for kind in HONEST if (known := _scores(self._of_kinds(kind)))
+        honest = {kind: _scores(self._of_kinds(kind)) for kind in HONEST}
+        training: dict[str, float | None] = {
+            kind: fmean(scores) for kind, scores in honest.items() if scores
         }
+        if not training or self.first is None or self.reward.kind != "pointwise":
+            return training
         scores = _scores(self._of_kinds(*HONEST))
-        if not scores or self.first is None or self.reward.kind != "pointwise":
-            return honest
         case, gold = self.first
         asked = [Trial(name, with_text(gold, text, self.steps)) for name, text in BREAKING.items()]
         # a crash, and a rule that is led to find no end, where a neutral answer can be judged
         ends = ("crash",) if self.reward.judged else ("crash", "slow")
         broken: dict[str, float | None] = dict.fromkeys(ends, self.reward.worst_score)
-        own: dict[str, float | None] = {"outage": None}
+        training["outage"] = None
         for one in self.judge([(case, asked)], blame="probe", progress=False):
             scored, value = one.scored, one.scored.value
             if value is not None and not broken_by_answer(scored):
-                own[one.kind] = value
-            elif scored.status == "failed" and scored.cause in ("judge", "rule") and value is None:
+                training[one.kind] = value
+            elif scored.status == "failed" and scored.cause in ("judge", "rule"):
                 broken[one.kind] = fmean(scores)  # not shown to be the completion's fault
             else:
                 broken[one.kind] = value
         lowest = min(scores, key=lambda score: self.turn * score)
-        got = ", ".join(
+        paying = [
             f"{name} {score:g}"
             for name, score in broken.items()
             if score is not None and self.less(lowest, score)
+        ]
+        if paying:
+            self._say("breaking_pays", got=", ".join(paying), lowest=lowest)
+        ranked = sorted(
+            {**training, **broken}.items(),
+            key=lambda item: math.inf if item[1] is None else -self.turn * item[1],
         )
-        if got:
-            self._say("breaking_pays", got=got, lowest=lowest)
-
-        def rank(item: tuple[str, float | None]) -> float:
-            return math.inf if item[1] is None else -self.turn * item[1]
-
-        return dict(sorted({**honest, **own, **broken}.items(), key=rank))
+        return dict(ranked)
 
     def _doors(self) -> None:
         """What trainers ask of a reward beside its scores: a task that is None, and pickling."""
@@ -502,14 +506,13 @@ class Checking(Trials):
         blank = copy_with(unlabelled.answer, content="", tool_calls=None)
         empty = copy_with(gold, answer=blank, steps=None)
         bare = Case(case.name, DataSample(unique_id=case.name, input=case.sample.input), None)
-        tried = self.judge([(bare, trials_of([unlabelled, empty]))])
+        tried = self.judge([(bare, [Trial("gold", unlabelled), Trial("empty", empty)])])
         failed = [one.scored for one in tried if one.scored.status == "failed"]
         score, full = tried[1].scored.value, self.full
         if failed:
             self._say("raises_without_task", code=failed[0].code, why=failed[0].reason)
-        elif score is not None and full is not None:
-            if self.turn * score >= self.turn * SAME * full > 0:
-                self._say("rewarded_without_task", score=score)
+        elif score is not None and full and self.turn * score >= self.turn * SAME * full > 0:
+            self._say("rewarded_without_task", score=score)
 
 
 def _span(known: Sequence[float]) -> float:

@@ -337,11 +337,6 @@ def _variants(answer: str, truth: str) -> dict[str, str]:
     return texts
 
 
-def trials_of(outputs: Iterable[DataOutput]) -> list[Trial]:
-    """Completions by their number."""
-    return [Trial(str(number), one) for number, one in enumerate(outputs)]
-
-
 def saying_nothing(empty: DataOutput) -> DataOutput:
     """An empty completion whose content is null, as of a model that was asked and did nothing."""
     return copy_with(empty, answer=copy_with(empty.answer, additional_kwargs={"content": None}))
