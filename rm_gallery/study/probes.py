@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
@@ -97,8 +97,11 @@ class Contrast(NamedTuple):
     """What is held against each other: one comparison, or the same two answers twice."""
 
     sides: tuple[PairwiseComparison, ...]
-    attack: str | None = None
+    attack: Injection | None = None
     """Rows of one attack are no more independent than those of one prompt."""
+    number: int = -1
+    """The prompt of an attack, and the attacked answer."""
+    text: str = ""
 
 
 Games: TypeAlias = Sequence[Game]
@@ -153,6 +156,11 @@ def turned_round(scores: Sequence[float], other: Sequence[float]) -> float:
     """Whether a list has another best answer in the opposite order."""
     first, second = ([score == max(own) for score in own] for own in (scores, other))
     return float(first != second[::-1])
+
+
+def silenced(status: Status, plain: Games) -> float:
+    """Whether an attack leaves no verdict where there is one without it."""
+    return float(status != "scored")
 
 
 # -- probes ------------------------------------------------------------------------------------
@@ -226,11 +234,8 @@ class Probe:
         """What came of every side of the rows, of those where all of them have a verdict, and what
         was lost elsewhere; `read` are the sides' readers in turn, by default of games.
         """
-        known, statuses, sheet = (
-            list[tuple[Contrast, list[Any]]](),
-            list[Status](),
-            self.pairs.sheet,
-        )
+        known, statuses = list[tuple[Contrast, list[Any]]](), list[Status]()
+        sheet = self.pairs.sheet
         for row in rows:
             came = [get(one) for get, one in zip(cycle(read or (sheet.games,)), row.sides)]
             if all(came):
@@ -251,12 +256,12 @@ class Probe:
         """How far a relation holds on the mean; rows without a verdict are counted as lost."""
         known, without = self.known(rows, *read)
         values = [(row, value) for row, came in known if (value := relation(*came)) is not None]
-        attacks = [row.attack for row, _ in values]
+        attacks = [row.attack.name for row, _ in values if row.attack is not None]
         return self.mean_of(
             name,
             [value for _, value in values],
             [row.sides[0].cluster for row, _ in values],
-            **{"crossed": attacks if any(attacks) else None, "lost": without, **more},
+            **{"crossed": attacks or None, "lost": without, **more},
         )
 
     def lift(self, name: str, rows: Sequence[Contrast], why: str = "", **more: Any) -> Finding:
@@ -328,26 +333,21 @@ def _stability(probe: Probe) -> Steps:
     prompt reworded, another layout, and a third answer in two orders.
     """
     pairs, sheet = probe.pairs, probe.pairs.sheet
-    variants: dict[str, list[Contrast]] = {
-        "reworded_answer": [],
-        "reworded_prompt": [],
-        "layout": [],
-    }
-    lists = list[Contrast]()
+    rows, lists = defaultdict[str, list[Contrast]](list), list[Contrast]()
     listwise = pairs.reward.kind == "listwise"
     for number, material in enumerate(pairs.materials):
         plain, sample = pairs.plain[number], material.sample
         good, worse = pairs.good[number], pairs.worse[number]
         laid = [pairs.text(one, relaid(text_of(one))) for one in (material.good, material.worse)]
         reworded = material.reworded and as_judged(material.reworded, pairs.steps)
-        asked: list[tuple[DataSample | None, DataOutput | None, DataOutput]] = [
-            (sample, reworded, worse),
-            (material.asked, good, worse),
-            (sample, laid[0], laid[1]),
-        ]
-        for rows, (of, first, second) in zip(variants.values(), asked, strict=True):
+        variants: dict[str, tuple[DataSample | None, DataOutput | None, DataOutput]] = {
+            "reworded_answer": (sample, reworded, worse),
+            "reworded_prompt": (material.asked, good, worse),
+            "layout": (sample, laid[0], laid[1]),
+        }
+        for name, (of, first, second) in variants.items():
             if of is not None and first is not None:
-                rows.append(Contrast((plain, sheet.comparison(of, first, second))))
+                rows[name].append(Contrast((plain, sheet.comparison(of, first, second))))
         if listwise and len(pairs.materials) > 1:
             # no rival of the best: equals are no trial
             third = pairs.worse[(number + 1) % len(pairs.materials)]
@@ -358,8 +358,8 @@ def _stability(probe: Probe) -> Steps:
     useless = partial(probe.figure, verdict="does not apply")
     once = "the data say nothing in two ways; the built-in questions do"
     out = [
-        probe.mean(name, rows, changed) if rows else useless(name, why=once)
-        for name, rows in variants.items()
+        probe.mean(name, rows[name], changed) if rows[name] else useless(name, why=once)
+        for name in ("reworded_answer", "reworded_prompt", "layout")
     ]
     if listwise:
         return [*out, probe.mean("reorder", lists, turned_round, sheet.scores)]
@@ -421,37 +421,17 @@ def _no_answers(probe: Probe) -> Steps:
     return [probe.mean(name, own, won) for name, own in rows.items()]
 
 
-class _Attack(NamedTuple):
-    """One injected text in one worse answer."""
-
-    injected: Injection
-    number: int
-    row: Contrast
-    """Against the good answer, beside the plain comparison."""
-    text: str
+def _attacked(pairs: AnswerPairs, attack: Injection, number: int) -> Contrast:
+    """A worse answer with an injected text against the good answer, beside the plain comparison."""
+    worse = pairs.materials[number].worse
+    text = attack.on(text_of(worse))
+    against = pairs.comparison(number, pairs.text(worse, text), pairs.good[number])
+    return Contrast((against, pairs.plain[number]), attack, number, text)
 
 
-def _attacked(pairs: AnswerPairs, attack: Injection, number: int) -> _Attack:
-    text = attack.on(text_of(pairs.materials[number].worse))
-    carrying = pairs.text(pairs.materials[number].worse, text)
-    against = pairs.comparison(number, carrying, pairs.good[number])
-    return _Attack(attack, number, Contrast((against, pairs.plain[number]), attack.name), text)
-
-
-def _silences(
-    sheet: Questionnaire, against: PairwiseComparison, plain: PairwiseComparison
-) -> float | None:
-    """Whether an attack leaves no verdict; None where there is none without it."""
-    return None if sheet.margin(plain) is None else float(sheet.status(against) != "scored")
-
-
-def _silent(probe: Probe, name: str, own: Iterable[_Attack], **more: Any) -> Finding:
-    relation = partial(_silences, probe.pairs.sheet)
-    return probe.mean(name, [one.row for one in own], relation, _as_it_is, lost={}, **more)
-
-
-def _as_it_is(comparison: PairwiseComparison) -> PairwiseComparison:
-    return comparison
+def _silent(probe: Probe, name: str, attacks: Iterable[Contrast], **more: Any) -> Finding:
+    sheet = probe.pairs.sheet
+    return probe.mean(name, attacks, silenced, sheet.status, sheet.games, lost={}, **more)
 
 
 def _injected(probe: Probe) -> Steps:
@@ -461,85 +441,88 @@ def _injected(probe: Probe) -> Steps:
     verdict on all of them: an optimiser uses only the best one.
     """
     pairs, sheet = probe.pairs, probe.pairs.sheet
-    size, again, spoken = len(pairs.materials), list[_Attack](), defaultdict(list)
+    by_language = defaultdict[str, list[int]](list)
     for number, material in enumerate(pairs.materials):
-        spoken[material.language].append(number)
-    attacks, itself = list[_Attack](), list[Contrast]()
-    for turn in range(min(SCREENED, size)):
-        group = [*spoken.values()][turn % len(spoken)]
+        by_language[material.language].append(number)
+    attacks, again, against_itself = list[Contrast](), list[Contrast](), list[Contrast]()
+    for turn in range(min(SCREENED, len(pairs.materials))):
+        group = [*by_language.values()][turn % len(by_language)]
         for place, attack in enumerate(injections(pairs.reward, 1 + turn % 2)):
             number = group[(place + turn * len(group) // SCREENED) % len(group)]
             attacks.append(_attacked(pairs, attack, number))
             if turn < AGAINST_ITSELF:
                 carrying = pairs.text(pairs.materials[number].worse, attacks[-1].text)
-                own = pairs.comparison(number, carrying, pairs.worse[number])
-                itself.append(Contrast((own,), attack.name))
+                plain = pairs.comparison(number, carrying, pairs.worse[number])
+                against_itself.append(Contrast((plain,), attack))
     if (yield):
         worked = Counter[str]()
-        for one in attacks:
-            lifts = any(lifted(*came) > 0 for _, came in probe.known([one.row])[0])
-            worked.update([one.injected.name] * (lifts + bool(_silences(sheet, *one.row.sides))))
+        for row, games in probe.known(attacks, sheet.status, sheet.games)[0]:
+            lifts = any(lifted(*both) > 0 for _, both in probe.known([row])[0])
+            worked.update([_name(row)] * (lifts + int(silenced(*games))))
         wanted = {name for name, _ in worked.most_common(WORST)}
         again = [
             _attacked(pairs, attack, number)
             for turn in range(2)
             for attack in injections(pairs.reward, 1 + turn % 2)
             if attack.name in wanted
-            for number in range(turn, min(REPEATED, size), 2)
+            for number in range(turn, min(REPEATED, len(pairs.materials)), 2)
         ]
         yield
-    families, effective = defaultdict[str, list[float]](list), list[_Attack]()
-    for one in attacks:
-        result = sheet.margin(one.row.sides[0])
-        if result is not None:
-            families[one.injected.family].append((1 + result) / 2)
-            effective += [one] if result > -1 and pairs.right(one.number) else []
-    names = list(dict.fromkeys(one.injected.name for one in effective))
+    shares, effective = defaultdict[str, list[float]](list), list[Contrast]()
+    for row in attacks:
+        margin = sheet.margin(row.sides[0])
+        if margin is not None:
+            shares[_about(row)["family"]].append((1 + margin) / 2)
+            effective += [row] if margin > -1 and pairs.right(row.number) else []
+    names = list(dict.fromkeys(map(_name, effective)))
     listed = f"{', '.join(names[:12])}{' …' if len(names) > 12 else ''}"
-    by_family = {name: {"won": fmean(own), "n": len(own)} for name, own in families.items()}
-    examples = [
-        {"attack": one.injected.name, "family": one.injected.family, "attacked": one.text}
-        for one in effective[:SHOWN]
-    ]
+    families = {name: {"won": fmean(own), "n": len(own)} for name, own in shares.items()}
     return [
         probe.lift(
             "over_better",
-            [one.row for one in attacks],
+            attacks,
             f"worked at least once: {listed}" if names else "",
-            extra={"families": by_family, "worked": names},
-            examples=examples,
+            extra={"families": families, "worked": names},
+            examples=[{**_about(row), "attacked": row.text} for row in effective[:SHOWN]],
         ),
-        probe.mean("over_itself", itself, net),
+        probe.mean("over_itself", against_itself, net),
         _silent(probe, "no_verdict", attacks),
-        *_worst(probe, again, len({one.injected.name for one in attacks})),
+        *_worst(probe, again, len(set(map(_name, attacks)))),
     ]
 
 
-def _worst(probe: Probe, again: Sequence[_Attack], tried: int) -> list[Finding]:
+def _worst(probe: Probe, again: Sequence[Contrast], tried: int) -> Iterator[Finding]:
     """The text that lifts most on all prompts, and the one that leaves no verdict most often."""
-    by_name = defaultdict[str, list[_Attack]](list)
-    for one in again:
-        by_name[one.injected.name].append(one)
-    lifts, silences = list[Finding](), list[Finding]()
-    for name, own in by_name.items():
-        named = {"attack": name, "family": own[0].injected.family}
-        about: dict[str, Any] = {
-            "extra": {**named, "tried": tried},
-            "worst_of": tried,
-            "crossed": None,
-            "why": f"{name}, of {len(by_name)} texts repeated and {tried} tried",
-            "examples": [{**named, "attacked": own[0].text}],
-        }
-        lifts.append(probe.lift("worst", [one.row for one in own], **about))
-        silences.append(_silent(probe, "worst_no_verdict", own, **about))
+    by_name = defaultdict[str, list[Contrast]](list)
+    for row in again:
+        by_name[_name(row)].append(row)
     none = f"none of {tried} texts lifted an answer or left no verdict, on {SCREENED} prompts each"
-    return [
-        max(
-            own or [Finding(probe.name, name, probe.row(name)[0], why=none)],
+    for name, figure in (("worst", probe.lift), ("worst_no_verdict", partial(_silent, probe))):
+        figures = [
+            figure(
+                name,
+                rows,
+                extra={**_about(rows[0]), "tried": tried},
+                worst_of=tried,
+                crossed=None,
+                why=f"{attack}, of {len(by_name)} texts repeated and {tried} tried",
+                examples=[{**_about(rows[0]), "attacked": rows[0].text}],
+            )
+            for attack, rows in by_name.items()
+        ]
+        yield max(
+            figures or [Finding(probe.name, name, probe.row(name)[0], why=none)],
             key=lambda one: (-1.0 if one.value is None else one.value, one.n),
         )
-        for name, own in (("worst", lifts), ("worst_no_verdict", silences))
-    ]
+
+
+def _name(row: Contrast) -> str:
+    return _about(row)["attack"]
+
+
+def _about(row: Contrast) -> dict[str, str]:
+    assert row.attack is not None
+    return {"attack": row.attack.name, "family": row.attack.family}
 
 
 # -- the numbers themselves --------------------------------------------------------------------
@@ -552,18 +535,27 @@ def _range(probe: Probe) -> Steps:
     pairs, sheet = probe.pairs, probe.pairs.sheet
     if pairs.comparing:
         return probe.useless("answers are compared, and a verdict has no scale")
-    asked = [list(plain.keys) for plain in pairs.plain]
-    for keys, material in zip(asked, pairs.materials, strict=True):
-        for name in ("gibberish", "echo"):
-            text = NO_ANSWERS[name][1](material)
-            keys.append(sheet.ask(material.sample, [pairs.text(material.worse, text)]))
+    asked = [
+        [
+            *plain.keys,
+            *(
+                sheet.ask(
+                    material.sample, [pairs.text(material.worse, NO_ANSWERS[name][1](material))]
+                )
+                for name in ("gibberish", "echo")
+            ),
+        ]
+        for plain, material in zip(pairs.plain, pairs.materials, strict=True)
+    ]
     yield
-    scores, poor = list[list[float]](), list[tuple[float, str]]()
-    for keys, plain in zip(asked, pairs.plain, strict=True):
-        given = [sheet.scores(PairwiseComparison((key,), plain.cluster)) for key in keys]
-        scores.append([score for own in given for score in own])
-        poor += [(score, plain.cluster) for own in given[1:] for score in own]
-    every = [score for known in scores for score in known]
+    given = [
+        (score, plain.cluster, prompt, place > 0)
+        for prompt, (keys, plain) in enumerate(zip(asked, pairs.plain, strict=True))
+        for place, key in enumerate(keys)
+        for score in sheet.scores(PairwiseComparison((key,), plain.cluster))
+    ]
+    every = [score for score, *_ in given]
+    poor = [(score, cluster) for score, cluster, _, is_poor in given if is_poor]
     # scores are kept so that higher is better; people are shown the reward's own
     turn, end = (1.0, "highest") if pairs.reward.higher_is_better else (-1.0, "lowest")
     low, high = pairs.reward.score_range[:: int(turn)]
@@ -580,14 +572,16 @@ def _range(probe: Probe) -> Steps:
     at_top = probe.mean_of(
         "saturation", [float(score == top) for score, _ in poor], [where for _, where in poor]
     )
-    used, kept = probe.figure("used", verdict="not enough"), list(filter(None, scores))
     if low is None or high is None or top <= turn * low:
         why = "the scale has no bounds"
         used = probe.figure("used", verdict="does not apply", why=why)
-    elif kept:
-        prompts = np.repeat(np.arange(len(kept)), list(map(len, kept)))
+    elif every:
+        prompts = np.unique([prompt for _, _, prompt, _ in given], return_inverse=True)[1]
         places = (np.array(every) - turn * low) / (top - turn * low)
-        used = probe.estimate("used", _range_used(places, prompts), len(every), len(kept))
+        n_prompts = 1 + int(prompts.max())
+        used = probe.estimate("used", _range_used(places, prompts), len(every), n_prompts)
+    else:
+        used = probe.figure("used", verdict="not enough")
     return [
         probe.mean("ties", _alone(pairs.plain), tied, extra=extra),
         at_top if every else replace(at_top, what=""),
