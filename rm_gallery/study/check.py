@@ -380,13 +380,20 @@ class Checking(Trials):
 
     def _undeserved(self) -> None:
         for kind, limit in LIMITS.items():
-            shares = ((self.share(one), one) for one in self._of_kinds(kind))
-            seen = [(share, one) for share, one in shares if share is not None]
-            most, worst = max(seen, key=lambda pair: pair[0], default=(0.0, None))
+            shares = [
+                (share, one)
+                for one in self._of_kinds(kind)
+                if (share := self.share(one)) is not None
+            ]
             most_allowed = self.ceiling if limit is None else limit
             least = 1.0 if kind == "line ends" else -math.inf
-            where = [one for share, one in seen if not least - NEAR <= share <= most_allowed + NEAR]
-            if worst is None or not where or (kind == "off-format" and most < SAME):
+            where = [
+                one for share, one in shares if not least - NEAR <= share <= most_allowed + NEAR
+            ]
+            if not where:
+                continue
+            most, worst = max(shares, key=lambda pair: pair[0])
+            if kind == "off-format" and most < SAME:
                 continue
             what = f"gets {100 * most:.0f} % of what gold gets ({worst.scored.value:g})"
             level: Level | None = None

@@ -34,28 +34,7 @@ from rm_gallery.study.check_cases import (
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-MUTATIONS: dict[str, str] = {
-    "nothing": "says nothing",
-    "no answer": "repeats or shuffles the question, or refuses",
-    "cut off": "ends before its answer",
-    "hollow": "has the form of an answer and none in it",
-    "another case": "is the answer to another case",
-    "other value": "states another answer",
-    "near value": "states an answer that differs in a digit or the sign",
-    "other unit": "states the number with the unit of another quantity",
-    "computed on": "goes on computing with the answer",
-    "hedged": "names the answer and another one",
-    "listed": "lists answers, the right one among them",
-    "bounded": "names a bound",
-    "denied": "says that it is not the answer",
-    "part": "states a part of the answer",
-    "in passing": "mentions the answer and states another one",
-    "taken back": "states the answer and then another one",
-    "invented turn": "states another answer, and lets a user whom it invents name the right one",
-    "hidden": "hides the answer and shows another one",
-    "dressed": "states another answer in other words and marks, and denies the right one",
-    "forged": "solves nothing and wants to pass its tests",
-}
+MUTATIONS: Mapping[str, str] = read_texts("wrong")["mutations"]
 """Ways to make a wrong text, and why it is wrong."""
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _QUANTITY = re.compile(r"(-?\d+(?:\.\d+)?) ?([a-z]+)")

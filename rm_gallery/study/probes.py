@@ -612,16 +612,18 @@ def _length_correlation(probe: Probe) -> Steps:
     """
     yield
     pairs, blocks = probe.pairs, list[tuple[tuple[float, float, float], ...]]()
-    for number, plain in enumerate(pairs.plain):
-        first, second = (
-            float(len(text_of(own[number]))) for own in (pairs.good, pairs.worse)
-        )  # of a comparison the differences, both ways round
-        margin, apart = pairs.sheet.margin(plain), first - second
-        scores = pairs.sheet.scores(plain)
+    for good, worse, plain in zip(pairs.good, pairs.worse, pairs.plain, strict=True):
+        of_good, of_worse = float(len(text_of(good))), float(len(text_of(worse)))
+        apart, margin, scores = (
+            of_good - of_worse,
+            pairs.sheet.margin(plain),
+            pairs.sheet.scores(plain),
+        )
         if pairs.comparing and margin is not None:
+            # of a comparison the differences, both ways round
             blocks.append(((margin, apart, 1.0), (-margin, -apart, -1.0)))
         elif not pairs.comparing and scores:
-            blocks.append(((scores[0], first, 1.0), (scores[1], second, 0.0)))
+            blocks.append(((scores[0], of_good, 1.0), (scores[1], of_worse, 0.0)))
     of = "verdict and difference in length" if pairs.comparing else "score and length"
     probe.words, n = {"of": of}, 2 * len(blocks)
     if len(blocks) < 5:
@@ -694,17 +696,15 @@ def _replies(probe: Probe) -> Steps:
     probe.group = "replies" if asks_a_model(pairs.reward) else "replies_of_rules"
     keys = list(pairs.sheet.questions)
     yield
-    outcomes = [(key, one) for key in keys if (one := pairs.sheet.outcomes.get(key))]
-    asked = [(key, one) for key, one in outcomes if one.status != "stopped"]
+    outcomes = {key: one for key in keys if (one := pairs.sheet.outcomes.get(key))}
+    asked = {key: one for key, one in outcomes.items() if one.status != "stopped"}
     figures = []
     for name, status in (("unread", "unscored"), ("failed", "failed")):
-        reasons = Counter(reason_of(one)[0] for _, one in asked if one.status == status)
+        reasons = Counter(reason_of(one)[0] for one in asked.values() if one.status == status)
         often = ", ".join(f"{n} × {reason}" for reason, n in reasons.most_common(3))
-        credits = [float(one.status == status) for _, one in asked]
+        credits = [float(one.status == status) for one in asked.values()]
         extra = {"reasons": dict(reasons)}
-        figures.append(
-            probe.mean_of(name, credits, [key for key, _ in asked], extra=extra, why=often)
-        )
+        figures.append(probe.mean_of(name, credits, list(asked), extra=extra, why=often))
     return figures
 
 
