@@ -269,7 +269,7 @@ class Checking(Trials):
         their shares are counted.
         """
         self.tried = self.judge(asked)
-        self.gold = {one.case: one.scored.value for one in self._of_kinds("gold")}
+        self.gold = {one.case: one.gain for one in self._of_kinds("gold")}
         self.full = self._best_score() if self.full is None else self.full
         self.floor = self._worthless()
 
@@ -290,9 +290,7 @@ class Checking(Trials):
                 (case, [Trial(f"{owner} {n}", output) for n, output in enumerate(answers)])
             )
         for one in self.judge(asked):
-            worth[one.kind] += (
-                -math.inf if one.scored.value is None else self.turn * one.scored.value
-            )
+            worth[one.kind] += -math.inf if one.gain is None else one.gain
         return [
             max(answers, key=lambda one: worth[one.kind]).output if answers else case.gold
             for case, answers in asked
@@ -320,9 +318,9 @@ class Checking(Trials):
         low = self.reward.score_range[0 if self.turn > 0 else 1]
         if low is not None:
             return self.turn * low
-        if all(self.turn * score > 0 for score in self.gold.values() if score is not None):
+        if all(gain > 0 for gain in self.gold.values() if gain is not None):
             return 0.0
-        return min(self.turn * score for score in _scores(self.tried))
+        return min(one.gain for one in self.tried if one.gain is not None)
 
     # -- findings ----------------------------------------------------------------------------------
 
@@ -372,11 +370,12 @@ class Checking(Trials):
 
     def share(self, one: Tried) -> float | None:
         """The score as a share of its case's gold score above the lowest possible one."""
-        gold = self.gold.get(one.case)
-        top = self.full if gold is None else gold
-        if one.scored.value is None or top is None or self.turn * top - self.floor <= NEAR:
+        top = self.gold.get(one.case)
+        if top is None and self.full is not None:
+            top = self.turn * self.full
+        if one.gain is None or top is None or top - self.floor <= NEAR:
             return None
-        return (self.turn * one.scored.value - self.floor) / (self.turn * top - self.floor)
+        return (one.gain - self.floor) / (top - self.floor)
 
     def _undeserved(self) -> None:
         for kind, limit in LIMITS.items():
@@ -515,11 +514,11 @@ class Checking(Trials):
         bare = Case(case.name, DataSample(unique_id=case.name, input=case.sample.input), None)
         tried = self.judge([(bare, [Trial("gold", unlabelled), Trial("empty", empty)])])
         failed = [one.scored for one in tried if one.scored.status == "failed"]
-        score, full = tried[1].scored.value, self.full
+        empty_gain, full = tried[1].gain, self.full
         if failed:
             self._say("raises_without_task", code=failed[0].code, why=failed[0].reason)
-        elif score is not None and full and self.turn * score >= self.turn * SAME * full > 0:
-            self._say("rewarded_without_task", score=score)
+        elif empty_gain is not None and full and empty_gain >= self.turn * SAME * full > 0:
+            self._say("rewarded_without_task", score=tried[1].scored.value)
 
 
 def _span(known: Sequence[float]) -> float:
