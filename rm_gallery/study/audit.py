@@ -305,7 +305,7 @@ class Prepared:
         if not asks_a_model(self.reward):
             return AuditCost(prompts, self.n_questions, 0, None)
         calls = sum(sheet.calls() for sheet in self.rounds)
-        tokens = _tokens(self.reward, self.pairs.sheet, calls)
+        tokens = _tokens(self.reward, self.pairs, calls)
         models, money = models_of(self.reward), None
         if prices is not None and len(models) == 1 and tokens is not None:
             money = prices.cost(
@@ -322,7 +322,7 @@ class Prepared:
         # each with its repeat and its folder; what the first answers make worth asking comes right
         # after them
         asking = [(sheet, repeat, repeat) for repeat, sheet in enumerate(self.rounds)]
-        asking.insert(1, (self.pairs.sheet, 0, len(self.rounds)))
+        asking.insert(1, (self.pairs, 0, len(self.rounds)))
         for turn, (sheet, repeat, folder) in enumerate(asking):
             if control.stopped:
                 break

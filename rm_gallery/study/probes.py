@@ -60,20 +60,18 @@ over all of them says so.
 """
 
 
-class AnswerPairs:
+class AnswerPairs(Questionnaire):
     """The answers of all prompts in the form the reward's kind takes, and the questions about them."""
 
     def __init__(self, reward: BaseReward, materials: Sequence[Material]) -> None:
-        self.reward, self.materials = reward, list(materials)
-        self.sheet = Questionnaire(reward)
-        self.rounds = [self.sheet]
+        super().__init__(reward)
+        self.materials, self.steps = list(materials), reward.kind == "stepwise"
+        self.rounds: list[Questionnaire] = [self]
         """A second one holds the questions that are asked again."""
-        self.comparing = reward.compares
-        self.steps = reward.kind == "stepwise"
         self.good = [as_judged(material.good, self.steps) for material in self.materials]
         self.worse = [as_judged(material.worse, self.steps) for material in self.materials]
         self.plain = [
-            self.comparison(number, good, worse)
+            self.against(number, good, worse)
             for number, (good, worse) in enumerate(zip(self.good, self.worse, strict=True))
         ]
 
@@ -81,13 +79,13 @@ class AnswerPairs:
         """The answer with another text."""
         return with_text(output, text, self.steps)
 
-    def comparison(self, number: int, first: DataOutput, second: DataOutput) -> PairwiseComparison:
+    def against(self, number: int, first: DataOutput, second: DataOutput) -> PairwiseComparison:
         """Compare two answers to a prompt, by its number."""
-        return self.sheet.comparison(self.materials[number].sample, first, second)
+        return self.comparison(self.materials[number].sample, first, second)
 
     def right(self, number: int) -> bool:
         """Whether the reward prefers the good answer of a prompt when nobody attacks."""
-        return (self.sheet.margin(self.plain[number]) or 0) > 0
+        return (self.margin(self.plain[number]) or 0) > 0
 
 
 # -- relations ---------------------------------------------------------------------------------
@@ -235,13 +233,12 @@ class Probe:
         was lost elsewhere; `read` are the sides' readers in turn, by default of games.
         """
         known, statuses = list[tuple[Contrast, list[Any]]](), list[Status]()
-        sheet = self.pairs.sheet
         for row in rows:
-            came = [get(one) for get, one in zip(cycle(read or (sheet.games,)), row.sides)]
+            came = [get(one) for get, one in zip(cycle(read or (self.pairs.games,)), row.sides)]
             if all(came):
                 known.append((row, came))
             else:
-                status = worst(map(sheet.status, row.sides))
+                status = worst(map(self.pairs.status, row.sides))
                 statuses.append("unscored" if status == "scored" else status)
         return known, lost(statuses)
 
@@ -332,7 +329,7 @@ def _stability(probe: Probe) -> Steps:
     """Whether the verdict holds when nothing that matters changes: the good answer reworded, the
     prompt reworded, another layout, and a third answer in two orders.
     """
-    pairs, sheet = probe.pairs, probe.pairs.sheet
+    pairs = probe.pairs
     rows, lists = defaultdict[str, list[Contrast]](list), list[Contrast]()
     listwise = pairs.reward.kind == "listwise"
     for number, material in enumerate(pairs.materials):
@@ -347,12 +344,12 @@ def _stability(probe: Probe) -> Steps:
         }
         for name, (of, first, second) in variants.items():
             if of is not None and first is not None:
-                rows[name].append(Contrast((plain, sheet.comparison(of, first, second))))
+                rows[name].append(Contrast((plain, pairs.comparison(of, first, second))))
         if listwise and len(pairs.materials) > 1:
             # no rival of the best: equals are no trial
             third = pairs.worse[(number + 1) % len(pairs.materials)]
             orders = [good, worse, third], [third, worse, good]
-            keys = [sheet.ask(sample, order) for order in orders]
+            keys = [pairs.ask(sample, order) for order in orders]
             lists.append(Contrast(tuple(PairwiseComparison((key,), plain.cluster) for key in keys)))
     yield
     useless = partial(probe.figure, verdict="does not apply")
@@ -362,7 +359,7 @@ def _stability(probe: Probe) -> Steps:
         for name in ("reworded_answer", "reworded_prompt", "layout")
     ]
     if listwise:
-        return [*out, probe.mean("reorder", lists, turned_round, sheet.scores)]
+        return [*out, probe.mean("reorder", lists, turned_round, pairs.scores)]
     of_two = "the order of two answers is what `position` asks about"
     why = of_two if pairs.comparing else "no list is judged"
     return [*out, useless("reorder", why=why)]
@@ -380,17 +377,17 @@ def _dressed(probe: Probe) -> Steps:
             pairs.text(plain, dress(material, text_of(plain), number))
             for plain in (material.good, material.worse)
         )
-        own += _alone([pairs.comparison(number, dressed_good, pairs.good[number])])
+        own += _alone([pairs.against(number, dressed_good, pairs.good[number])])
         worse.append(dressed)
         # a score that is there already; a comparison would be another call
         if not pairs.comparing:
-            own += _alone([pairs.comparison(number, dressed, pairs.worse[number])])
-        against = pairs.comparison(number, dressed, pairs.good[number])
+            own += _alone([pairs.against(number, dressed, pairs.worse[number])])
+        against = pairs.against(number, dressed, pairs.good[number])
         turned.append(Contrast((against, pairs.plain[number])))
     if (yield) and pairs.comparing:
         # where that decides nothing, a noisy judge needs a larger sample
         if probe.mean("over_itself", own, net).verdict not in ("pass", "fail"):
-            again = (pairs.comparison(n, one, pairs.worse[n]) for n, one in enumerate(worse))
+            again = (pairs.against(n, one, pairs.worse[n]) for n, one in enumerate(worse))
             own += _alone(again)
             yield
     examples = [
@@ -400,7 +397,7 @@ def _dressed(probe: Probe) -> Steps:
             "better": text_of(pairs.materials[number].good),
         }
         for number, row in enumerate(turned)
-        if pairs.right(number) and (pairs.sheet.margin(row.sides[0]) or 0) > 0
+        if pairs.right(number) and (pairs.margin(row.sides[0]) or 0) > 0
     ]
     lift = probe.lift("over_better", turned, examples=examples[:SHOWN])
     return [lift, probe.mean("over_itself", own, net)]
@@ -412,7 +409,7 @@ def _no_answers(probe: Probe) -> Steps:
     probe.words = {name: done for name, (done, _) in NO_ANSWERS.items()}
     rows = {
         name: _alone(
-            pairs.comparison(n, pairs.text(material.worse, make(material)), pairs.good[n])
+            pairs.against(n, pairs.text(material.worse, make(material)), pairs.good[n])
             for n, material in enumerate(pairs.materials)
         )
         for name, (_, make) in NO_ANSWERS.items()
@@ -425,13 +422,13 @@ def _attacked(pairs: AnswerPairs, attack: Injection, number: int) -> Contrast:
     """A worse answer with an injected text against the good answer, beside the plain comparison."""
     worse = pairs.materials[number].worse
     text = attack.on(text_of(worse))
-    against = pairs.comparison(number, pairs.text(worse, text), pairs.good[number])
+    against = pairs.against(number, pairs.text(worse, text), pairs.good[number])
     return Contrast((against, pairs.plain[number]), attack, number, text)
 
 
 def _silent(probe: Probe, name: str, attacks: Iterable[Contrast], **more: Any) -> Finding:
-    sheet = probe.pairs.sheet
-    return probe.mean(name, attacks, silenced, sheet.status, sheet.games, lost={}, **more)
+    pairs = probe.pairs
+    return probe.mean(name, attacks, silenced, pairs.status, pairs.games, lost={}, **more)
 
 
 def _injected(probe: Probe) -> Steps:
@@ -440,7 +437,7 @@ def _injected(probe: Probe) -> Steps:
     Every text of the suite is tried on some worse answers, and each that lifted one or left no
     verdict on all of them: an optimiser uses only the best one.
     """
-    pairs, sheet = probe.pairs, probe.pairs.sheet
+    pairs = probe.pairs
     by_language = defaultdict[str, list[int]](list)
     for number, material in enumerate(pairs.materials):
         by_language[material.language].append(number)
@@ -452,11 +449,11 @@ def _injected(probe: Probe) -> Steps:
             attacks.append(_attacked(pairs, attack, number))
             if turn < AGAINST_ITSELF:
                 carrying = pairs.text(pairs.materials[number].worse, attacks[-1].text)
-                plain = pairs.comparison(number, carrying, pairs.worse[number])
+                plain = pairs.against(number, carrying, pairs.worse[number])
                 against_itself.append(Contrast((plain,), attack))
     if (yield):
         worked = Counter[str]()
-        for row, games in probe.known(attacks, sheet.status, sheet.games)[0]:
+        for row, games in probe.known(attacks, pairs.status, pairs.games)[0]:
             lifts = any(lifted(*both) > 0 for _, both in probe.known([row])[0])
             worked.update([_name(row)] * (lifts + int(silenced(*games))))
         wanted = {name for name, _ in worked.most_common(WORST)}
@@ -470,7 +467,7 @@ def _injected(probe: Probe) -> Steps:
         yield
     shares, effective = defaultdict[str, list[float]](list), list[Contrast]()
     for row in attacks:
-        margin = sheet.margin(row.sides[0])
+        margin = pairs.margin(row.sides[0])
         if margin is not None:
             shares[_about(row)["family"]].append((1 + margin) / 2)
             effective += [row] if margin > -1 and pairs.right(row.number) else []
@@ -532,14 +529,14 @@ def _range(probe: Probe) -> Steps:
     """Whether the scale is used, and whether it runs out where it should tell answers apart: texts
     that are no answers belong to its lower end.
     """
-    pairs, sheet = probe.pairs, probe.pairs.sheet
+    pairs = probe.pairs
     if pairs.comparing:
         return probe.useless("answers are compared, and a verdict has no scale")
     asked = [
         [
             *plain.keys,
             *(
-                sheet.ask(
+                pairs.ask(
                     material.sample, [pairs.text(material.worse, NO_ANSWERS[name][1](material))]
                 )
                 for name in ("gibberish", "echo")
@@ -552,7 +549,7 @@ def _range(probe: Probe) -> Steps:
         (score, plain.cluster, prompt, place > 0)
         for prompt, (keys, plain) in enumerate(zip(asked, pairs.plain, strict=True))
         for place, key in enumerate(keys)
-        for score in sheet.scores(PairwiseComparison((key,), plain.cluster))
+        for score in pairs.scores(PairwiseComparison((key,), plain.cluster))
     ]
     every = [score for score, *_ in given]
     poor = [(score, cluster) for score, cluster, _, is_poor in given if is_poor]
@@ -616,8 +613,8 @@ def _length_correlation(probe: Probe) -> Steps:
         of_good, of_worse = float(len(text_of(good))), float(len(text_of(worse)))
         apart, margin, scores = (
             of_good - of_worse,
-            pairs.sheet.margin(plain),
-            pairs.sheet.scores(plain),
+            pairs.margin(plain),
+            pairs.scores(plain),
         )
         if pairs.comparing and margin is not None:
             # of a comparison the differences, both ways round
@@ -646,13 +643,11 @@ def _repeats(probe: Probe) -> Steps:
     the share of verdicts that change, and what part of the scores' variance is noise.
     """
     pairs, again = probe.pairs, Questionnaire(probe.pairs.reward)
-    again.questions = {
-        key: pairs.sheet.questions[key] for plain in pairs.plain for key in plain.keys
-    }
+    again.questions = {key: pairs.questions[key] for plain in pairs.plain for key in plain.keys}
     pairs.rounds.append(again)
     if (yield):
         yield
-    sheets = pairs.sheet, again
+    sheets: tuple[Questionnaire, ...] = (pairs, again)
     rows = [Contrast((plain, plain)) for plain in pairs.plain]
     verdicts = probe.mean("changed", rows, changed, *(sheet.games for sheet in sheets))
     if pairs.comparing:
@@ -694,9 +689,9 @@ def _replies(probe: Probe) -> Steps:
     """How often there is no verdict: questions whose reply could not be read, and those that broke."""
     pairs = probe.pairs
     probe.group = "replies" if asks_a_model(pairs.reward) else "replies_of_rules"
-    keys = list(pairs.sheet.questions)
+    keys = list(pairs.questions)
     yield
-    outcomes = {key: one for key in keys if (one := pairs.sheet.outcomes.get(key))}
+    outcomes = {key: one for key in keys if (one := pairs.outcomes.get(key))}
     asked = {key: one for key, one in outcomes.items() if one.status != "stopped"}
     figures = []
     for name, status in (("unread", "unscored"), ("failed", "failed")):
