@@ -48,22 +48,10 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Level = Literal["fault", "note"]
-NOTHING = ("empty", "blank", "null", "echo", "refusal", "stuffed")
-"""Completions that deserve nothing."""
 PARTLY = ("truncated", "hollow", "wrong", "all answers")
 """Completions in the right form that lack the answer, or say everything at once."""
 HONEST = ("gold", "wrong", "hollow")
 """Completions that try to answer: breaking the reward must not get more than the lowest of them."""
-LIMITS: dict[str, float | None] = {
-    **dict.fromkeys((*NOTHING, *PARTLY)),
-    "repeated": 1.0,
-    "padded": 1.0,
-    "line ends": 1.0,
-    "off-format": None,
-}
-"""By kind of completion the share of gold's score that it may get; None where that is the ceiling."""
-SAID = {"line ends": "line_ends", "off-format": "off_format_accepted"}
-"""What is found of completions that are no fault by themselves."""
 SAME, MIRRORED, LEAST = 0.9, 0.99, 5
 
 
@@ -378,28 +366,26 @@ class Checking(Trials):
         return (one.gain - self.floor) / (top - self.floor)
 
     def _undeserved(self) -> None:
-        for kind, limit in LIMITS.items():
+        for kind, rule in read_texts("completions").items():
             shares = [
                 (share, one)
                 for one in self._of_kinds(kind)
                 if (share := self.share(one)) is not None
             ]
-            most_allowed = self.ceiling if limit is None else limit
-            least = 1.0 if kind == "line ends" else -math.inf
-            where = [
-                one for share, one in shares if not least - NEAR <= share <= most_allowed + NEAR
-            ]
+            lowest = rule.get("least", -math.inf) - NEAR
+            highest = rule.get("most", self.ceiling) + NEAR
+            where = [one for share, one in shares if not lowest <= share <= highest]
             if not where:
                 continue
             most, worst = max(shares, key=lambda pair: pair[0])
-            if kind == "off-format" and most < SAME:
+            if most < rule.get("told_from", -math.inf):
                 continue
             what = f"gets {100 * most:.0f} % of what gold gets ({worst.scored.value:g})"
             level: Level | None = None
             if kind in PARTLY and most < SAME:
                 level, what = "note", f"{what}; gate what is secondary on what matters"
-            name = SAID.get(kind, f"{kind.replace(' ', '_')}_rewarded")
-            self._say(name, where, level, kind=kind, what=what)
+            name = f"{kind.replace(' ', '_')}_rewarded"
+            self._say(rule.get("finding", name), where, level, kind=kind, what=what)
 
     def _expected(self) -> None:
         for one in self.tried:

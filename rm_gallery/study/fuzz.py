@@ -239,7 +239,7 @@ def wrong_texts(case: Case, gold: str, others: list[str]) -> Iterator[tuple[str,
         return [*formed, f"The answer is {content}.", content]
 
     values = _other_values(truth)
-    for mutation, content in _filled(texts["contents"], _parts(truth, values)):
+    for mutation, content in _filled(texts["contents"], _parts_of_forms(truth, values)):
         for text in phrasings(content):
             yield mutation, text
     for text in (*texts["hollow"], *(phrasings("")[:1] if stated else ())):
@@ -277,7 +277,7 @@ def _other_values(truth: str) -> list[str]:
     return [other for other in dict.fromkeys(others) if other.lower() != truth.lower()]
 
 
-def _parts(truth: str, values: list[str]) -> dict[str, Sequence[str]]:
+def _parts_of_forms(truth: str, values: list[str]) -> dict[str, Sequence[str]]:
     """What the forms of `contents` are filled with; `texts/wrong.yaml` says what each part is."""
     texts = read_texts("wrong")
     parts: dict[str, Sequence[str]] = {
