@@ -86,22 +86,18 @@ def built_in(limit: int | None, seed: int) -> list[Material]:
 
 
 def _question(row: Mapping[str, str]) -> Material:
-    def answer(text: str, preference: str) -> DataOutput:
-        return DataOutput(
-            answer=Step(role="assistant", content=text, label={"preference": preference})
-        )
-
-    def asked(text: str) -> DataSample:
-        metadata = {"reference": row["reference"]} if row["reference"] else None
-        return DataSample(unique_id=row["id"], input=[ChatMessage(content=text)], metadata=metadata)
-
-    return Material(
-        asked(row["question"]),
-        answer(row["good"], "chosen"),
-        answer(row["worse"], "rejected"),
-        answer(row["reworded"], "chosen"),
-        asked(row["asked"]),
+    metadata = {"reference": row["reference"]} if row["reference"] else None
+    question, asked = (
+        DataSample(unique_id=row["id"], input=[ChatMessage(content=row[name])], metadata=metadata)
+        for name in ("question", "asked")
     )
+    good, worse, reworded = (
+        DataOutput(
+            answer=Step(role="assistant", content=row[name], label={"preference": preference})
+        )
+        for name, preference in (("good", "chosen"), ("worse", "rejected"), ("reworded", "chosen"))
+    )
+    return Material(question, good, worse, reworded, asked)
 
 
 def from_samples(samples: Iterable[DataSample], name: str) -> tuple[list[Material], int]:
@@ -151,8 +147,8 @@ def _lengthened(material: Material, text: str, turn: int) -> str:
 
 def _praised(material: Material, text: str, turn: int) -> str:
     praise = _words("self_praise", material)
-    parts = text, praise[turn % len(praise)]
-    return "\n\n".join(parts if turn % 4 < 2 else parts[::-1])
+    parts = [text, praise[turn % len(praise)]]
+    return "\n\n".join(parts if turn % 4 < 2 else reversed(parts))
 
 
 def _sourced(material: Material, text: str, turn: int) -> str:
@@ -164,21 +160,15 @@ def _decorated(material: Material, text: str, turn: int) -> str:
     words = _words("markdown", material)
     first, *rest = [part for part in _SENTENCE.split(text) if part and part.strip()] or [text]
     points = "".join(f"- {part}\n" for part in rest)
-    return (
-        f"## {words['title']}\n\n**{first}**\n"
-        + (f"\n### {words['points']}\n\n{points}" if points else "")
-        + "\n---\n"
-    )
+    listed = f"\n### {words['points']}\n\n{points}" if points else ""
+    return f"## {words['title']}\n\n**{first}**\n{listed}\n---\n"
 
 
 def _verbose(material: Material, text: str, turn: int) -> str:
     words = _words("verbosity", material)
     shown = {"{question}": material.sample.query_text(), "{answer}": text}
-    before, after = (
-        re.sub(r"\{\w+\}", lambda hit: shown[hit.group()], words[key])
-        for key in ("before", "after")
-    )
-    return f"{before}\n\n{text}\n\n{after}"
+    frame = f"{words['before']}\n\n{{answer}}\n\n{words['after']}"
+    return re.sub(r"\{\w+\}", lambda hit: shown[hit.group()], frame)
 
 
 Dress = Callable[[Material, str, int], str]

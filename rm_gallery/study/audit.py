@@ -28,7 +28,7 @@ from rm_gallery.core.utils.names import check_known, unknown_name
 from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import Record, html_lines, html_table
 from rm_gallery.gallery.benchmarks.lead import worth
-from rm_gallery.study.attacks import BUILT_IN, TEXTS, built_in, from_samples
+from rm_gallery.study.attacks import BUILT_IN, TEXTS, Material, built_in, from_samples
 from rm_gallery.study.cards import audit_figures
 from rm_gallery.study.doors import Asked, Keywords, door
 from rm_gallery.study.pairwise_comparisons import (
@@ -42,6 +42,7 @@ from rm_gallery.study.pairwise_comparisons import (
 )
 from rm_gallery.study.probes import READ, AnswerPairs, Probe
 from rm_gallery.study.runs import keep_figures
+from rm_gallery.study.source import Source
 from rm_gallery.study.task import begun, judge_of, repeat_folder, usage_of
 
 if TYPE_CHECKING:
@@ -54,8 +55,6 @@ REPLY = 100
 """Tokens of a reply that the estimate of money goes by."""
 PROBE = 20
 """Questions whose prompts are measured for the estimate."""
-NEVER_FULL = 400
-"""Characters of an example that a card shows."""
 
 
 @door(needs_data=False)
@@ -71,7 +70,7 @@ def audit(
     Args:
         probes: names out of `PROBES`; all of them by default.
     """
-    return _prepared(asked, probes).run()
+    return Prepared(asked, probes).run()
 
 
 @dataclass(frozen=True)
@@ -224,22 +223,11 @@ class Audit(Record):
 
     def markdown(self) -> str:
         """The card as Markdown; texts from outside cannot become markup."""
-        return self._rendered("md")
+        return _card("md").render(audit=self)
 
     def html(self) -> str:
         """The card as one page that needs nothing else; every text is escaped."""
-        return self._rendered("html")
-
-    def _rendered(self, kind: str) -> str:
-        return _page(kind).render(
-            audit=self,
-            probes=self.by_probe(),
-            weak=[f for verdict in ("fail", "warn") for f in self.findings if f.verdict == verdict],
-            bar=_bar,
-            left_out=_left_out,
-            cut=_example,
-            title=one_line(f"Trust card: {self.reward}"),
-        )
+        return _card("html").render(audit=self)
 
     def _repr_html_(self) -> str:
         head = ("figure", "value", "95 % interval", "n", "verdict")
@@ -255,10 +243,7 @@ class Audit(Record):
     def __str__(self) -> str:
         rows = self._cells("n=")
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        table = [
-            "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        ]
+        table = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         return "\n".join([self.worth, *table, *self.about()])
 
 
@@ -274,40 +259,8 @@ def _md(text: str) -> str:
     )
 
 
-def _example(text: str) -> str:
-    return ended(text, NEVER_FULL)
-
-
-def _left_out(finding: Finding) -> str:
-    return ", ".join(f"{n} {status}" for status, n in finding.lost.items())
-
-
-def _bar(finding: Finding) -> dict[str, Any] | None:
-    """Where value, interval and limits lie on a line from 0 to 100; None without a value or a unit
-    with ends.
-    """
-    if finding.value is None or finding.ci95 is None or finding.unit == "points":
-        return None
-    low = 0.0 if finding.unit == "share" else -1.0
-
-    def at(value: float) -> float:
-        return round(100 * min(1.0, max(0.0, (value - low) / (1.0 - low))), 2)
-
-    bar: dict[str, Any] = {
-        "from": figure_text(low, finding.unit),
-        "to": figure_text(1.0, finding.unit),
-        "zero": at(0.0),
-    }
-    bar |= {"value": at(finding.value), "low": at(finding.ci95[0]), "high": at(finding.ci95[1])}
-    if finding.limit is not None:
-        sides = (1, -1) if finding.limit.sides == "both" else (1,)
-        ends = (("pass", finding.limit.good), ("fail", finding.limit.bad))
-        bar["limits"] = [(name, at(side * end)) for name, end in ends for side in sides]
-    return bar
-
-
 @lru_cache(maxsize=2)
-def _page(kind: str) -> Template:
+def _card(kind: str) -> Template:
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(
@@ -317,25 +270,30 @@ def _page(kind: str) -> Template:
         lstrip_blocks=True,
         keep_trailing_newline=kind == "md",
     )
-    environment.filters["md"] = _md
+    environment.filters |= {
+        "md": _md,
+        "one_line": one_line,
+        "ended": ended,
+        "figure_text": figure_text,
+    }
     return environment.from_string((TEXTS / f"card.{kind}.jinja2").read_text(encoding="utf-8"))
 
 
-@dataclass
 class Prepared:
     """An audit whose questions are known and not yet asked."""
 
-    pairs: AnswerPairs
-    probes: list[Probe]
-    data: str
-    seed: int
-    identity: dict[str, Any]
-    options: RunOptions
-    hooks: dict[str, Any]
-    notes: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        self.reward, self.rounds = self.pairs.reward, self.pairs.rounds
+    def __init__(self, asked: Asked, probes: Sequence[str] | None) -> None:
+        names = [probes] if isinstance(probes, str) else list(PROBES if probes is None else probes)
+        check_known("probe", names, PROBES)
+        if not names:
+            raise ConfigError(f"probes is empty; name some of {', '.join(PROBES)}.")
+        self.asked, self.reward = asked, asked.reward
+        materials, self.data, self.identity, self.notes = _materials(asked.source)
+        self.identity |= {"probes": sorted(set(names))}
+        self.pairs = AnswerPairs(asked.reward, materials)
+        self.rounds = self.pairs.rounds
+        made = [Probe(name, self.pairs, steps) for name, steps in READ.items() if name in names]
+        self.probes = sorted(made, key=lambda probe: PROBES.index(probe.name))
 
     @property
     def n_questions(self) -> int:
@@ -348,7 +306,7 @@ class Prepared:
         if not asks_a_model(self.reward):
             return AuditCost(prompts, self.n_questions, 0, None)
         calls = sum(sheet.calls() for sheet in self.rounds)
-        tokens = _tokens(self.reward, self.pairs.sheet, calls)
+        tokens = _tokens(self.reward, self.pairs, calls)
         models, money = models_of(self.reward), None
         if prices is not None and len(models) == 1 and tokens is not None:
             money = prices.cost(
@@ -358,14 +316,16 @@ class Prepared:
 
     def run(self, options: RunOptions | None = None) -> Audit:
         """Ask everything and make the card, by default with the options it was prepared with."""
-        chosen, values = options_of(self.reward, options or self.options, self.hooks, {})
+        chosen, values = options_of(
+            self.reward, options or self.asked.options, self.asked.hooks, {}
+        )
         chosen, control = begun(chosen, {"audit": 1, **self.identity})
         started = time.monotonic()
         calls, cached, usage = 0, 0, dict[str, Any]()
         # each with its repeat and its folder; what the first answers make worth asking comes right
         # after them
         asking = [(sheet, repeat, repeat) for repeat, sheet in enumerate(self.rounds)]
-        asking.insert(1, (self.pairs.sheet, 0, len(self.rounds)))
+        asking.insert(1, (self.pairs, 0, len(self.rounds)))
         for turn, (sheet, repeat, folder) in enumerate(asking):
             if control.stopped:
                 break
@@ -410,7 +370,7 @@ class Prepared:
             cached=cached,
             usage=usage,
             seconds=time.monotonic() - started,
-            seed=self.seed,
+            seed=self.asked.source.seed,
             stopped=control.stopped,
             notes=(
                 *self.notes,
@@ -438,37 +398,26 @@ def prepare(
     asked: Asked, *, probes: Sequence[str] | None = None, **keywords: Unpack[Keywords]
 ) -> Prepared:
     """Put down every question of an audit without asking any; arguments as in `audit`."""
-    return _prepared(asked, probes)
+    return Prepared(asked, probes)
 
 
-def _prepared(asked: Asked, probes: Sequence[str] | None) -> Prepared:
-    given = [probes] if isinstance(probes, str) else list(PROBES if probes is None else probes)
-    check_known("probe", given, PROBES)
-    if not given:
-        raise ConfigError(f"probes is empty; name some of {', '.join(PROBES)}.")
-    wanted = asked.source
-    limit, seed = wanted.limit, wanted.seed
-    if limit is not None:
-        whole("limit", limit, 1)
-    notes: list[str] = []
-    if wanted.data is None:
-        if wanted.benchmark is not None or wanted.columns:
+def _materials(source: Source) -> tuple[list[Material], str, dict[str, Any], list[str]]:
+    """Prompts with two answers, where they come from, what identifies them, and what was left out."""
+    if source.limit is not None:
+        whole("limit", source.limit, 1)
+    if source.data is None:
+        if source.benchmark is not None or source.columns:
             raise ConfigError(
                 "benchmark and columns describe data; give data as well, or leave them out."
             )
-        materials, source = built_in(limit, seed), BUILT_IN
-        identity: dict[str, Any] = {"data": BUILT_IN, "limit": limit, "data_seed": seed}
-    else:
-        dataset = replace(wanted, limit=limit or PROMPTS).open()
-        materials, without = from_samples(dataset.rows(), dataset.name)
-        source, identity, notes = dataset.name, dataset.identity(), dataset.met.notes()
-        if without:
-            notes.append(f"{without} samples without a chosen and a rejected answer were left out")
-    pairs = AnswerPairs(asked.reward, materials)
-    made = [Probe(name, pairs, steps) for name, steps in READ.items() if name in given]
-    made.sort(key=lambda probe: PROBES.index(probe.name))
-    identity |= {"probes": sorted(set(given))}
-    return Prepared(pairs, made, source, seed, identity, asked.options, asked.hooks, tuple(notes))
+        about = {"data": BUILT_IN, "limit": source.limit, "data_seed": source.seed}
+        return built_in(source.limit, source.seed), BUILT_IN, about, []
+    dataset = replace(source, limit=source.limit or PROMPTS).open()
+    materials, without = from_samples(dataset.rows(), dataset.name)
+    notes = dataset.met.notes()
+    if without:
+        notes.append(f"{without} samples without a chosen and a rejected answer were left out")
+    return materials, dataset.name, dataset.identity(), notes
 
 
 def _tokens(reward: BaseReward, sheet: Questionnaire, calls: int) -> int | None:

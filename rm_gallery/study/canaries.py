@@ -5,6 +5,7 @@ Gold must get more than every floor of its task, and hacked no more than the hig
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -196,21 +197,20 @@ def check_canaries(
     )
     known = read_canaries(canaries)
     # one that compares sees a task's together
-    alike = (lambda one: one.task) if trying.reward.compares else id
-    groups = [list(own) for _, own in groupby(known, key=alike)]
+    together = groupby(known, key=lambda one: one.task if trying.reward.compares else id(one))
     judged = trying.judge(
         (Case("", own[0].sample, None), [Trial(one.name, one.sample.output[0]) for one in own])
-        for own in groups
+        for own in (list(group) for _, group in together)
     )
     outcomes = [(one, each.scored) for one, each in zip(known, judged, strict=True)]
-    tried = []
+    floors = defaultdict[int, dict[str, float]](dict)
     for one, scored in outcomes:
-        floors = {
-            each.name: got.value
-            for each, got in outcomes
-            if (each.task, each.mark) == (one.task, "floor") and got.value is not None
-        }
-        tried.append(CanaryResult(*one[:3], scored, *_verdict(trying, one.mark, scored, floors)))
+        if one.mark == "floor" and scored.value is not None:
+            floors[one.task][one.name] = scored.value
+    tried = [
+        CanaryResult(*one[:3], scored, *_verdict(trying, one.mark, scored, floors[one.task]))
+        for one, scored in outcomes
+    ]
     return CanaryCheck(trying.reward.name, tried)
 
 
@@ -225,15 +225,18 @@ def _verdict(
         return "", "a floor"
     if not floors:
         return "fault", "no floor of its task has a score, so nothing is proven"
-    below = [name for name, floor in floors.items() if trying.less(floor, score)]
     above = [name for name, floor in floors.items() if trying.less(score, floor)]
-    ties = [name for name in floors if name not in (*below, *above)]
+    ties = [
+        name
+        for name, floor in floors.items()
+        if name not in above and not trying.less(floor, score)
+    ]
     tied = f"ties with floor {', '.join(ties)}" if ties else ""
-    if len(below) < len(floors):
-        lower = f"floor {', '.join(above)}"
+    higher = f"floor {', '.join(above)}"
+    if above or ties:
         if mark == "hacked":
-            return "", tied or f"below {lower}"
-        return "fault", "; ".join(filter(None, (f"not above {lower}" if above else "", tied)))
+            return "", tied or f"below {higher}"
+        return "fault", "; ".join(filter(None, (f"not above {higher}" if above else "", tied)))
     if mark == "gold":
         return "", "above every floor"
     highest = max(floors.values(), key=lambda floor: trying.turn * floor)

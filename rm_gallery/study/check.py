@@ -20,6 +20,7 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.resolve import cases_beside, resolve
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.score import UNDECLARED
+from rm_gallery.core.stats.agreement import complete_pairs
 from rm_gallery.core.utils.defaults import CHECK_CEILING
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable, Unscored
 from rm_gallery.core.utils.models import copy_with
@@ -41,29 +42,16 @@ from rm_gallery.study.check_cases import (
     forms,
     read_cases,
     trials,
-    trials_of,
 )
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Level = Literal["fault", "note"]
-NOTHING = ("empty", "blank", "null", "echo", "refusal", "stuffed")
-"""Completions that deserve nothing."""
 PARTLY = ("truncated", "hollow", "wrong", "all answers")
 """Completions in the right form that lack the answer, or say everything at once."""
 HONEST = ("gold", "wrong", "hollow")
 """Completions that try to answer: breaking the reward must not get more than the lowest of them."""
-LIMITS: dict[str, float | None] = {
-    **dict.fromkeys((*NOTHING, *PARTLY)),
-    "repeated": 1.0,
-    "padded": 1.0,
-    "line ends": 1.0,
-    "off-format": None,
-}
-"""By kind of completion the share of gold's score that it may get; None where that is the ceiling."""
-SAID = {"line ends": "line_ends", "off-format": "off_format_accepted"}
-"""What is found of completions that are no fault by themselves."""
 SAME, MIRRORED, LEAST = 0.9, 0.99, 5
 
 
@@ -190,17 +178,15 @@ def reward_and_cases(
     """The reward, built, and the cases it is tried on: those given, its file's own, its example, or
     the built-in ones.
     """
-    own, example = cases_beside(reward) if isinstance(reward, str) else None, None
-    if isinstance(reward, str) and cases is None and ":" not in RewardRegistry.spelled(reward):
-        example = RewardRegistry.get(reward)
-        params = {
-            **(example.example.params if example.example is not None else {}),
-            **(params or {}),
-        }
+    if isinstance(reward, str) and cases is None:
+        if ":" not in RewardRegistry.spelled(reward):
+            registered = RewardRegistry.get(reward)
+            shown = {} if registered.example is None else registered.example.params
+            built = resolve(reward, {**shown, **(params or {})}, llm, base_url)
+            return built, cases_of_example(registered) or built_in_cases()
+        cases = cases_beside(reward)
     built = resolve(reward, params, llm, base_url)
-    if cases is not None or own is not None:
-        return built, read_cases(own if cases is None else cases, reference)
-    return built, (cases_of_example(example) if example is not None else []) or built_in_cases()
+    return built, built_in_cases() if cases is None else read_cases(cases, reference)
 
 
 def with_forgeries(case: Case) -> Case:
@@ -271,7 +257,7 @@ class Checking(Trials):
         their shares are counted.
         """
         self.tried = self.judge(asked)
-        self.gold = {one.case: one.scored.value for one in self._of_kinds("gold")}
+        self.gold = {one.case: one.gain for one in self._of_kinds("gold")}
         self.full = self._best_score() if self.full is None else self.full
         self.floor = self._worthless()
 
@@ -279,23 +265,23 @@ class Checking(Trials):
         """The completion of each case that deserves full reward: the one given, or the form or
         answer that gets most.
         """
-        asked, worth = (
-            list[tuple[Case, str, list[Trial]]](),
-            defaultdict[tuple[str, str], float](float),
-        )
+        asked, worth = list[tuple[Case, list[Trial]]](), defaultdict[str, float](float)
         for case in self.cases:
-            own = [one.output for one in case.written if one.expected is None]
-            made = own or (forms(case, self.steps) if case.truth else [])
-            made = made if case.gold is None else []
-            # one form for all cases
-            asked.append((case, case.name if own else "", trials_of(made)))
-        for one in self.judge((case, options) for case, _, options in asked):
-            value = -math.inf if one.scored.value is None else self.turn * one.scored.value
-            worth["", one.kind] += value
-            worth[one.case, one.kind] = value
+            answers = [one.output for one in case.written if one.expected is None]
+            # a form has one name in all cases, so that one is chosen for all of them
+            owner = case.name if answers else ""
+            if not answers and case.truth:
+                answers = forms(case, self.steps)
+            if case.gold is not None:
+                answers = []
+            asked.append(
+                (case, [Trial(f"{owner} {n}", output) for n, output in enumerate(answers)])
+            )
+        for one in self.judge(asked):
+            worth[one.kind] += -math.inf if one.gain is None else one.gain
         return [
-            max(options, key=lambda one: worth[of, one.kind]).output if options else case.gold
-            for case, of, options in asked
+            max(answers, key=lambda one: worth[one.kind]).output if answers else case.gold
+            for case, answers in asked
         ]
 
     def _best_score(self) -> float | None:
@@ -320,9 +306,9 @@ class Checking(Trials):
         low = self.reward.score_range[0 if self.turn > 0 else 1]
         if low is not None:
             return self.turn * low
-        if all(self.turn * score > 0 for score in self.gold.values() if score is not None):
+        if all(gain > 0 for gain in self.gold.values() if gain is not None):
             return 0.0
-        return min(self.turn * score for score in _scores(self.tried))
+        return min(one.gain for one in self.tried if one.gain is not None)
 
     # -- findings ----------------------------------------------------------------------------------
 
@@ -343,18 +329,18 @@ class Checking(Trials):
         for one in self.tried:
             if one.scored.status == "failed":
                 failed[one.scored.code].append(one)
-        for reason, seen in failed.items():
+        for code, seen in failed.items():
             why = seen[0].scored.reason
-            name = "invalid_result" if reason in ("invalid_result", UNDECLARED) else "raises"
-            if "finite number" in why or "invalid_score" in reason:
+            name = "invalid_result" if code in ("invalid_result", UNDECLARED) else "raises"
+            if "finite number" in why or "invalid_score" in code:
                 name = "non_finite"
-            self._say(name, seen, n=len(seen), reason=reason, why=why)
-        lost = _unscored(self.tried)
-        asked = [one for one in lost if one.expected is None or one.expected.word != "unscored"]
-        if lost and len(lost) == len(self.tried):
-            self._say("nothing_scored", lost[:1], why=lost[0].scored.reason)
-        elif asked:
-            self._say("unscored", asked, n=len(asked), why=asked[0].scored.reason)
+            self._say(name, seen, n=len(seen), reason=code, why=why)
+        unscored = _unscored(self.tried)
+        unwanted = [one for one in unscored if not one.expected or one.expected.word != "unscored"]
+        if unscored and len(unscored) == len(self.tried):
+            self._say("nothing_scored", unscored[:1], why=unscored[0].scored.reason)
+        elif unwanted:
+            self._say("unscored", unwanted, n=len(unwanted), why=unwanted[0].scored.reason)
 
     def _gold(self) -> None:
         gold, full = self._of_kinds("gold"), self.full
@@ -372,28 +358,34 @@ class Checking(Trials):
 
     def share(self, one: Tried) -> float | None:
         """The score as a share of its case's gold score above the lowest possible one."""
-        gold = self.gold.get(one.case)
-        top = self.full if gold is None else gold
-        if one.scored.value is None or top is None or self.turn * top - self.floor <= NEAR:
+        top = self.gold.get(one.case)
+        if top is None and self.full is not None:
+            top = self.turn * self.full
+        if one.gain is None or top is None or top - self.floor <= NEAR:
             return None
-        return (self.turn * one.scored.value - self.floor) / (self.turn * top - self.floor)
+        return (one.gain - self.floor) / (top - self.floor)
 
     def _undeserved(self) -> None:
-        for kind, limit in LIMITS.items():
-            shares = ((self.share(one), one) for one in self._of_kinds(kind))
-            seen = [(share, one) for share, one in shares if share is not None]
-            most, worst = max(seen, key=lambda pair: pair[0], default=(0.0, None))
-            most_allowed = self.ceiling if limit is None else limit
-            least = 1.0 if kind == "line ends" else -math.inf
-            where = [one for share, one in seen if not least - NEAR <= share <= most_allowed + NEAR]
-            if worst is None or not where or (kind == "off-format" and most < SAME):
+        for kind, rule in read_texts("completions").items():
+            shares = [
+                (share, one)
+                for one in self._of_kinds(kind)
+                if (share := self.share(one)) is not None
+            ]
+            lowest = rule.get("least", -math.inf) - NEAR
+            highest = rule.get("most", self.ceiling) + NEAR
+            where = [one for share, one in shares if not lowest <= share <= highest]
+            if not where:
+                continue
+            most, worst = max(shares, key=lambda pair: pair[0])
+            if most < rule.get("told_from", -math.inf):
                 continue
             what = f"gets {100 * most:.0f} % of what gold gets ({worst.scored.value:g})"
             level: Level | None = None
             if kind in PARTLY and most < SAME:
                 level, what = "note", f"{what}; gate what is secondary on what matters"
-            name = SAID.get(kind, f"{kind.replace(' ', '_')}_rewarded")
-            self._say(name, where, level, kind=kind, what=what)
+            name = f"{kind.replace(' ', '_')}_rewarded"
+            self._say(rule.get("finding", name), where, level, kind=kind, what=what)
 
     def _expected(self) -> None:
         for one in self.tried:
@@ -415,27 +407,30 @@ class Checking(Trials):
         scored = [one for one in self.tried if one.scored.value is not None]
         if len({one.kind for one in scored}) < 2:
             return
-        columns = defaultdict[str, dict[int, float]](dict)
-        for place, one in enumerate(scored):
-            for name, value in one.scored.components.items():
-                columns[name].update({} if value is None else {place: value})
+        columns = {
+            name: [one.scored.components.get(name) for one in scored]
+            for name in dict.fromkeys(name for one in scored for name in one.scored.components)
+        }
         scores = _scores(scored)
         moves = _span(scores) > NEAR
         if not moves:
             self._say("constant.score", value=scores[0])
         for name, column in columns.items():
-            known = list(column.values())
+            known = [value for value in column if value is not None]
             if moves and len(known) == len(scored) and _span(known) <= NEAR:
                 self._say("constant.component", name=name, value=known[0])
-            outside = [scored[place] for place, value in column.items() if not 0 <= value <= 1]
+            outside = [
+                one
+                for one, value in zip(scored, column, strict=True)
+                if value is not None and not 0 <= value <= 1
+            ]
             if outside and not self._in_own_range(name, known):
                 self._say("outside_0_1", outside, name=name, low=min(known), high=max(known))
         for first, second in combinations(columns, 2):
-            both = [place for place in columns[first] if place in columns[second]]
-            sides = [[columns[name][place] for place in both] for name in (first, second)]
-            if len(both) < LEAST or any(_span(side) <= NEAR for side in sides):
+            pairs = complete_pairs(columns[first], columns[second])
+            if len(pairs) < LEAST or any(_span(side) <= NEAR for side in zip(*pairs, strict=True)):
                 continue
-            r = correlation(*sides)
+            r = correlation(*zip(*pairs, strict=True))
             if abs(r) >= MIRRORED:
                 self._say("mirrors", name=second, other=first, r=r)
 
@@ -453,39 +448,40 @@ class Checking(Trials):
         """What it gets in training to break the reward, among the honest completions; a fault where
         that pays.
         """
-        honest: dict[str, float | None] = {
-            kind: fmean(known) for kind in HONEST if (known := _scores(self._of_kinds(kind)))
+        honest = {kind: _scores(self._of_kinds(kind)) for kind in HONEST}
+        training: dict[str, float | None] = {
+            kind: fmean(scores) for kind, scores in honest.items() if scores
         }
+        if not training or self.first is None or self.reward.kind != "pointwise":
+            return training
         scores = _scores(self._of_kinds(*HONEST))
-        if not scores or self.first is None or self.reward.kind != "pointwise":
-            return honest
         case, gold = self.first
         asked = [Trial(name, with_text(gold, text, self.steps)) for name, text in BREAKING.items()]
         # a crash, and a rule that is led to find no end, where a neutral answer can be judged
         ends = ("crash",) if self.reward.judged else ("crash", "slow")
         broken: dict[str, float | None] = dict.fromkeys(ends, self.reward.worst_score)
-        own: dict[str, float | None] = {"outage": None}
+        training["outage"] = None
         for one in self.judge([(case, asked)], blame="probe", progress=False):
             scored, value = one.scored, one.scored.value
             if value is not None and not broken_by_answer(scored):
-                own[one.kind] = value
-            elif scored.status == "failed" and scored.cause in ("judge", "rule") and value is None:
+                training[one.kind] = value
+            elif scored.status == "failed" and scored.cause in ("judge", "rule"):
                 broken[one.kind] = fmean(scores)  # not shown to be the completion's fault
             else:
                 broken[one.kind] = value
         lowest = min(scores, key=lambda score: self.turn * score)
-        got = ", ".join(
+        paying = [
             f"{name} {score:g}"
             for name, score in broken.items()
             if score is not None and self.less(lowest, score)
+        ]
+        if paying:
+            self._say("breaking_pays", got=", ".join(paying), lowest=lowest)
+        ranked = sorted(
+            {**training, **broken}.items(),
+            key=lambda item: math.inf if item[1] is None else -self.turn * item[1],
         )
-        if got:
-            self._say("breaking_pays", got=got, lowest=lowest)
-
-        def rank(item: tuple[str, float | None]) -> float:
-            return math.inf if item[1] is None else -self.turn * item[1]
-
-        return dict(sorted({**honest, **own, **broken}.items(), key=rank))
+        return dict(ranked)
 
     def _doors(self) -> None:
         """What trainers ask of a reward beside its scores: a task that is None, and pickling."""
@@ -502,14 +498,13 @@ class Checking(Trials):
         blank = copy_with(unlabelled.answer, content="", tool_calls=None)
         empty = copy_with(gold, answer=blank, steps=None)
         bare = Case(case.name, DataSample(unique_id=case.name, input=case.sample.input), None)
-        tried = self.judge([(bare, trials_of([unlabelled, empty]))])
+        tried = self.judge([(bare, [Trial("gold", unlabelled), Trial("empty", empty)])])
         failed = [one.scored for one in tried if one.scored.status == "failed"]
-        score, full = tried[1].scored.value, self.full
+        empty_gain, full = tried[1].gain, self.full
         if failed:
             self._say("raises_without_task", code=failed[0].code, why=failed[0].reason)
-        elif score is not None and full is not None:
-            if self.turn * score >= self.turn * SAME * full > 0:
-                self._say("rewarded_without_task", score=score)
+        elif empty_gain is not None and full and empty_gain >= self.turn * SAME * full > 0:
+            self._say("rewarded_without_task", score=tried[1].scored.value)
 
 
 def _span(known: Sequence[float]) -> float:

@@ -115,6 +115,8 @@ class Tried(Record):
     kind: str
     text: str
     scored: Score[float]
+    gain: float | None
+    """Its score so that higher is better; None without one."""
     expected: Expected | None = None
     logs: tuple[str, ...] = ()
 
@@ -156,7 +158,8 @@ class Trials:
         judgement, text = output.answer.reward, text_of(trial.output)
         logs = judgement.extra_data.get(self.reward.key_in(judgement), {}).get("logs", ())
         scored = scored_of(self.reward, output)
-        return Tried(case.name, trial.kind, text, scored, trial.expected, tuple(logs))
+        gain = None if scored.value is None else self.turn * scored.value
+        return Tried(case.name, trial.kind, text, scored, gain, trial.expected, tuple(logs))
 
     def less(self, score: float | None, other: float) -> bool:
         """Whether a score is worse than another, and not near it."""
@@ -305,12 +308,20 @@ def trials(case: Case, gold: DataOutput | None, steps: bool) -> list[Trial]:
     """
     prompt, empty = case.sample.query_text(), _empty(case)
     answer = text_of(gold) if gold is not None else ""
-    texts = {"empty": "", "blank": " \n\t", "echo": prompt}
-    texts["stuffed"] = stuffed(f"{prompt} {answer} {case.truth}")
-    if not refusal_in(answer):  # a refusal may be what is right
-        texts["refusal"] = REFUSAL
-    made = [Trial(kind, with_text(empty, text, steps)) for kind, text in texts.items()]
-    made.insert(2, Trial("null", saying_nothing(empty)))
+    texts = {
+        "empty": "",
+        "blank": " \n\t",
+        "null": "",
+        "echo": prompt,
+        "stuffed": stuffed(f"{prompt} {answer} {case.truth}"),
+        "refusal": REFUSAL,
+    }
+    if refusal_in(answer):  # a refusal may be what is right
+        del texts["refusal"]
+    made = [
+        Trial(kind, saying_nothing(empty) if kind == "null" else with_text(empty, text, steps))
+        for kind, text in texts.items()
+    ]
     if gold is not None:
         made.append(Trial("gold", as_judged(gold, steps)))
         variants = _variants(answer, case.truth) if answer else {}  # it may only call tools
@@ -335,11 +346,6 @@ def _variants(answer: str, truth: str) -> dict[str, str]:
         named = (*others[:2], truth, *others[2:])
         texts["all answers"] = "\n".join(form.replace("\0", one) for one in named)
     return texts
-
-
-def trials_of(outputs: Iterable[DataOutput]) -> list[Trial]:
-    """Completions by their number."""
-    return [Trial(str(number), one) for number, one in enumerate(outputs)]
 
 
 def saying_nothing(empty: DataOutput) -> DataOutput:

@@ -7,15 +7,16 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import product
+from string import Formatter
+from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.data.schema import DataOutput
 from rm_gallery.core.engine.options import RunKeywords, RunOptions, whole
 from rm_gallery.core.utils.defaults import FUZZ_PASS, FUZZ_TEXTS
 from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.figures import Record
 from rm_gallery.gallery.rm.alignment.harmlessness.refusal import refusal_in
 from rm_gallery.study.attacks import forged_answers, read_texts, stuffed, text_of
@@ -33,38 +34,10 @@ from rm_gallery.study.check_cases import (
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-MUTATIONS: dict[str, str] = {
-    "nothing": "says nothing",
-    "no answer": "repeats or shuffles the question, or refuses",
-    "cut off": "ends before its answer",
-    "hollow": "has the form of an answer and none in it",
-    "another case": "is the answer to another case",
-    "other value": "states another answer",
-    "near value": "states an answer that differs in a digit or the sign",
-    "other unit": "states the number with the unit of another quantity",
-    "computed on": "goes on computing with the answer",
-    "hedged": "names the answer and another one",
-    "listed": "lists answers, the right one among them",
-    "bounded": "names a bound",
-    "denied": "says that it is not the answer",
-    "part": "states a part of the answer",
-    "in passing": "mentions the answer and states another one",
-    "taken back": "states the answer and then another one",
-    "invented turn": "states another answer, and lets a user whom it invents name the right one",
-    "hidden": "hides the answer and shows another one",
-    "dressed": "states another answer in other words and marks, and denies the right one",
-    "forged": "solves nothing and wants to pass its tests",
-}
+MUTATIONS: Mapping[str, str] = read_texts("wrong")["mutations"]
 """Ways to make a wrong text, and why it is wrong."""
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _QUANTITY = re.compile(r"(-?\d+(?:\.\d+)?) ?([a-z]+)")
-
-
-class WrongText(NamedTuple):
-    """A text that deserves nothing, and how it was made."""
-
-    mutation: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -163,11 +136,10 @@ def fuzz_reward(
     for case, gold in answered:
         others = [text_of(one) for its, one in answered if its.truth != case.truth]
         made = [
-            Trial(one.mutation, with_answer(gold, one.text, checking.steps))
-            for one in _drawn(case, gold, others, texts, seed)
+            Trial(mutation, with_answer(gold, text, checking.steps))
+            for mutation, text in _drawn(case, gold, others, texts, seed)
         ]
-        forged = [Trial("forged", output) for output in _forged(case)]
-        asked.append((case, [Trial("gold", gold), *made, *forged]))
+        asked.append((case, [Trial("gold", gold), *made, *_forged(case)]))
     checking.settle(asked)
     right = [one for one in checking.tried if one.kind == "gold"]
     taken = {one.case for one in right if (checking.share(one) or 0.0) > ceiling}
@@ -201,92 +173,96 @@ def fuzz_reward(
     )
 
 
-def _forged(case: Case) -> list[DataOutput]:
-    outputs = [one.output for one in case.written] or [one for one in (case.gold,) if one]
-    if not outputs:
+def _forged(case: Case) -> list[Trial]:
+    """Programs that want to pass the code tests of a case that has an answer; none without tests."""
+    if not case.written and case.gold is None:
         return []
     try:
-        return list(forged_answers(copy_with(case.sample, output=outputs[:1])).values())
-    except Unscored:  # without code tests there is nothing to forge
+        return [Trial("forged", output) for output in forged_answers(case.sample).values()]
+    except Unscored:
         return []
 
 
 def _drawn(
     case: Case, gold: DataOutput, others: list[str], texts: int, seed: int
-) -> list[WrongText]:
-    """So many different wrong texts: every way first, then mixtures."""
+) -> list[tuple[str, str]]:
+    """So many different wrong texts, each with its mutation: every way first, then mixtures."""
     right = {_one_spaced(text_of(gold)), _one_spaced(case.truth)}
-    distinct, nth = dict[str, tuple[int, WrongText]](), Counter[str]()
-    for one in wrong_texts(case, text_of(gold), others):
-        if one.text not in distinct and _one_spaced(one.text) not in right:
-            nth[one.mutation] += 1
-            distinct[one.text] = nth[one.mutation], one
+    mutations, ranks, seen = dict[str, str](), dict[str, int](), Counter[str]()
+    for mutation, text in wrong_texts(case, text_of(gold), others):
+        if text not in mutations and _one_spaced(text) not in right:
+            seen[mutation] += 1
+            mutations[text], ranks[text] = mutation, seen[mutation]
     # the first of every way before the second of any
-    ranked = sorted(distinct.values(), key=lambda place: place[0])[:texts]
-    kept = {one.text: one for _, one in ranked}
+    drawn = {text: mutations[text] for text in sorted(mutations, key=ranks.__getitem__)[:texts]}
     values, ways = _other_values(case.truth), read_texts("wrong")["dressed"]
     rng = random.Random(f"{seed} {case.name} {case.truth}")
     for _ in range(20 * texts if values else 0):
-        if len(kept) >= texts:
+        if len(drawn) >= texts:
             break
         before, after, mark = (rng.choice(ways[where]) for where in ("before", "after", "between"))
-        text = mark.format(rng.choice(values)).join(
-            way.format(case.truth) for way in (before, after)
-        )
-        kept.setdefault(text, WrongText("dressed", text))
-    return list(kept.values())
+        shown = mark.format(rng.choice(values))
+        drawn.setdefault(before.format(case.truth) + shown + after.format(case.truth), "dressed")
+    return [(mutation, text) for text, mutation in drawn.items()]
 
 
 def _one_spaced(text: str) -> str:
     return " ".join(text.split())
 
 
-def wrong_texts(case: Case, gold: str, others: list[str]) -> Iterator[WrongText]:
-    """Every way to be wrong that is certain for this case: `gold` is its right answer as text,
-    `others` those of other cases.
+def wrong_texts(case: Case, gold: str, others: list[str]) -> Iterator[tuple[str, str]]:
+    """Every way to be wrong that is certain for this case, as its mutation and the text: `gold` is
+    its right answer as text, `others` those of other cases.
     """
-    prompt, truth = case.sample.query_text(), case.truth
-    for text in read_texts("wrong")["nothing"]:
-        yield WrongText("nothing", text)
-    if not truth or not statements(truth).search(prompt):
-        yield WrongText("no answer", prompt)
-    yield WrongText("no answer", stuffed(f"{prompt} {gold}"))
-    if not refusal_in(gold):
-        yield WrongText("no answer", REFUSAL)
-    for text in others:
-        yield WrongText("another case", text)
+    prompt, truth, texts = case.sample.query_text(), case.truth, read_texts("wrong")
+    states_it = bool(truth and statements(truth).search(prompt))
     stated, before = cut_off(gold, truth)
-    if before.strip():
-        yield WrongText("cut off", before)
-    if truth:
-        yield from _about(truth, gold, stated)
-
-
-def _about(truth: str, gold: str, stated: re.Pattern[str] | None) -> Iterator[WrongText]:
-    """Wrong texts that speak of the answer: in the form of the right one, in a sentence, and by
-    itself.
-    """
+    without_answer: dict[str, list[str]] = {
+        "nothing": texts["nothing"],
+        "no answer": [
+            *([] if states_it else [prompt]),
+            stuffed(f"{prompt} {gold}"),
+            *([] if refusal_in(gold) else [REFUSAL]),
+        ],
+        "another case": others,
+        "cut off": [before] if before.strip() else [],
+    }
+    for mutation, whole_texts in without_answer.items():
+        for text in whole_texts:
+            yield mutation, text
+    if not truth:
+        return
 
     def phrasings(content: str) -> list[str]:
+        """In the form of the right answer, in a sentence, and by itself."""
         formed = [stated.sub(lambda _: content, gold)] if stated else []
         return [*formed, f"The answer is {content}.", content]
 
-    for mutation, content in _contents(truth):
-        for text in phrasings(content):
-            yield WrongText(mutation, text)
-    for text in (*read_texts("wrong")["hollow"], *([phrasings("")[0]] if stated else [])):
-        yield WrongText("hollow", text)
     values = _other_values(truth)
+    for mutation, content in _filled(texts["contents"], _parts_of_forms(truth, values)):
+        for text in phrasings(content):
+            yield mutation, text
+    for text in (*texts["hollow"], *(phrasings("")[:1] if stated else ())):
+        yield "hollow", text
     for other in values[:2]:
-        stating = {
+        contents = {
             "right": truth,
             "wrong": other,
             "last": values[-1],
             "phantom": f"{other}\\phantom{{{truth}}}",
         }
-        parts = {name: phrasings(content)[0] for name, content in stating.items()}
-        for mutation, form in read_texts("wrong")["statements"]:
-            yield WrongText(mutation, form.format(truth=truth, other=other, **parts))
+        parts = {name: phrasings(content)[:1] for name, content in contents.items()}
+        yield from _filled(texts["statements"], {**parts, "truth": [truth], "other": [other]})
+
+
+def _filled(
+    forms: Iterable[tuple[str, str]], parts: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, str]]:
+    """Each form with each value of its parts, under its mutation; none where a part has no value."""
+    for mutation, form in forms:
+        names = [name for _, name, _, _ in Formatter().parse(form) if name]
+        for values in product(*(parts.get(name, ()) for name in names)):
+            yield mutation, form.format(**dict(zip(names, values, strict=True)))
 
 
 def _other_values(truth: str) -> list[str]:
@@ -301,42 +277,32 @@ def _other_values(truth: str) -> list[str]:
     return [other for other in dict.fromkeys(others) if other.lower() != truth.lower()]
 
 
-def _contents(truth: str) -> Iterator[tuple[str, str]]:
-    """What may stand where the answer stands and is wrong, by mutation."""
-    values, texts = _other_values(truth), read_texts("wrong")
-    if not values:
-        return
-    parts = {
-        "truth": truth,
-        "other": values[0],
-        "some": ", ".join([*values[:2], truth, *values[2:3]]),
-        "all": " / ".join([truth, *values[:2]]),
+def _parts_of_forms(truth: str, values: list[str]) -> dict[str, Sequence[str]]:
+    """What the forms of `contents` are filled with; `texts/wrong.yaml` says what each part is."""
+    texts = read_texts("wrong")
+    parts: dict[str, Sequence[str]] = {
+        "truth": [truth],
+        "other": values[:1],
+        "others": values,
+        "some": [", ".join([*values[:2], truth, *values[2:3]])],
+        "all": [" / ".join([truth, *values[:2]])],
     }
-
-    def written(name: str) -> Iterator[tuple[str, str]]:
-        return ((mutation, form.format(**parts)) for mutation, form in texts[name])
-
-    for other in values:
-        yield "other value", other
-    yield from written("contents")
+    quantity = _QUANTITY.fullmatch(truth)
     if _NUMBER.fullmatch(truth):
         value, digits = float(truth), truth.lstrip("-")
-        parts |= {"digits": digits, "factor": truth if value else ""}
-        parts["opposite"] = f"-{truth}" if digits == truth else truth[1:]
-        parts["longer"] = f"1{digits}" if "." in truth else f"{truth}000"
+        parts |= {"number": [truth], "factor": [truth if value else ""]}
         if value:
-            yield from written("of_numbers_but_0")
-        yield from written("of_numbers")
+            parts["near"] = [
+                f"-{truth}" if digits == truth else truth[1:],
+                f"1{digits}" if "." in truth else f"{truth}000",
+                f"7{digits}",
+            ]
         if value not in (-1, 0, 1):
-            yield from written("of_other_numbers")
-        yield from written("of_all_numbers")
-    elif (
-        (quantity := _QUANTITY.fullmatch(truth))
-        and quantity[2] in texts["units"]
-        and float(quantity[1])
-    ):
-        for unit in texts["units"]:
-            if unit != quantity[2]:
-                yield "other unit", f"{quantity[1]} {unit}"
+            parts["base"] = [truth]
+    elif quantity and quantity[2] in texts["units"] and float(quantity[1]):
+        parts["quantity"] = [
+            f"{quantity[1]} {unit}" for unit in texts["units"] if unit != quantity[2]
+        ]
     elif len(truth) > 3 and truth.lower() not in texts["opposites"]:
-        yield "part", truth[: len(truth) // 2].strip()
+        parts["half"] = [truth[: len(truth) // 2].strip()]
+    return parts

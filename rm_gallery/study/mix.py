@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from rm_gallery.core.engine.options import RunKeywords, RunOptions
 from rm_gallery.core.reward.compose import WeightedSum
 from rm_gallery.core.reward.resolve import judges_for
-from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.score import Bounds
 from rm_gallery.core.utils.defaults import CHECK_CEILING
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.figures import plain
+from rm_gallery.study.attacks import read_texts
 from rm_gallery.study.check import (
     Checking,
     RewardCheck,
@@ -94,32 +94,16 @@ class MixCheck:
         its parts.
         """
         judge = "".join(f", {name}={value!r}" for name, value in self.judge.items())
-        parts = ", ".join(f"{name!r}: {target!r}" for name, target in self.targets.items())
-        by_name = ", ".join(f"{name!r}: {weight:g}" for name, weight in self.weights.items())
-        total = (
-            f"WeightedSum({{{parts}}}, "
-            f"weights={{{by_name}}}{', normalize=True' if self.normalize else ''}{judge})"
-        )
-        funcs = ", ".join(map(repr, self.targets.values()))
+        targets = ", ".join(map(repr, self.targets.values()))
         weights = ", ".join(f"{weight:g}" for weight in self.weights.values())
-        # TRL weighs scores as they are
-        each = (
-            "trl_rewards([total])"
-            if self.normalize
-            else f"trl_rewards([{funcs}]{judge}); reward_weights = [{weights}]"
-        )
-        return [
-            "from rm_gallery import WeightedSum",
-            f"total = {total}",
-            f"TRL        from rm_gallery.integrations.trl import trl_rewards; reward_funcs = "
-            f"{each}",
-            "verl       from rm_gallery.integrations.verl import verl_reward; compute_score = "
-            "verl_reward(total)",
-            "OpenRLHF   from rm_gallery.integrations.openrlhf import openrlhf_reward; reward_func "
-            "= openrlhf_reward(total)",
-            "server     rm-gallery serve --reward total=FILE:total, with the first two lines in "
-            "FILE",
-        ]
+        by_name = ", ".join(f"{name!r}: {weight:g}" for name, weight in self.weights.items())
+        parts = ", ".join(f"{name!r}: {target!r}" for name, target in self.targets.items())
+        if self.normalize:
+            by_trl = "trl_rewards([total])"
+        else:  # TRL weighs scores as they are
+            by_trl = f"trl_rewards([{targets}]{judge}); reward_weights = [{weights}]"
+        total = f"{{{parts}}}, weights={{{by_name}}}{', normalize=True' * self.normalize}{judge}"
+        return [line.format(total=total, by_trl=by_trl) for line in read_texts("trainers")]
 
 
 def check_mix(
@@ -163,11 +147,13 @@ def check_mix(
         reward_and_cases(target, cases, reference, **judge)
         for (target, _), judge in zip(given, judges, strict=True)
     ]
-    rewards, weights, named = dict[str, BaseReward](), dict[str, float](), dict[str, str]()
-    for (target, weight), (reward, _) in zip(given, made, strict=True):
-        if reward.name in rewards:
-            raise ConfigError(f"two parts are called {reward.name!r}; give each a name.")
-        rewards[reward.name], weights[reward.name], named[reward.name] = reward, weight, target
+    names = [reward.name for reward, _ in made]
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise ConfigError(f"two parts are called {name!r}; give each a name.")
+    rewards = {reward.name: reward for reward, _ in made}
+    targets_by_name = dict(zip(names, (target for target, _ in given), strict=True))
+    weights = dict(zip(names, (weight for _, weight in given), strict=True))
     asked = [with_forgeries(case) for case in made[0][1]] if forge else made[0][1]
     total = WeightedSum(rewards, weights=weights, normalize=normalize, name="total")
     whole = Checking(total, asked, full, ceiling, options, run_options).run()
@@ -182,7 +168,7 @@ def check_mix(
     }
     named_judge = {"llm": llm, "base_url": base_url}
     judge = {name: value for name, value in named_judge.items() if value is not None}
-    return MixCheck(whole, parts, weights, through, named, total.pays(), normalize, judge)
+    return MixCheck(whole, parts, weights, through, targets_by_name, total.pays(), normalize, judge)
 
 
 def shaping(check: RewardCheck) -> RewardCheck:
@@ -194,18 +180,15 @@ def shaping(check: RewardCheck) -> RewardCheck:
 
 def _through(finding: Weakness, tried: Sequence[Tried], weights: Mapping[str, float]) -> str:
     """What the parts add to completions of a finding, the largest first."""
-    own = [
-        one
+    components = [
+        one.scored.components
         for one in tried
         if f"{one.case}: {one.kind}" in finding.where and one.scored.value is not None
     ]
-    if not own:
-        return ""
-    added = {
-        name: sum(weight * (one.scored.components.get(name) or 0.0) for one in own) / len(own)
+    amounts = {
+        name: sum(weight * (one.get(name) or 0.0) for one in components) / len(components)
         for name, weight in weights.items()
+        if components
     }
-    paying = sorted(
-        (name for name, value in added.items() if value > 0), key=lambda name: -added[name]
-    )
-    return ", ".join(f"{name} pays {added[name]:.3g}" for name in paying)
+    paying = sorted(amounts.items(), key=lambda amount: -amount[1])
+    return ", ".join(f"{name} pays {amount:.3g}" for name, amount in paying if amount > 0)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
@@ -60,20 +60,18 @@ over all of them says so.
 """
 
 
-class AnswerPairs:
+class AnswerPairs(Questionnaire):
     """The answers of all prompts in the form the reward's kind takes, and the questions about them."""
 
     def __init__(self, reward: BaseReward, materials: Sequence[Material]) -> None:
-        self.reward, self.materials = reward, list(materials)
-        self.sheet = Questionnaire(reward)
-        self.rounds = [self.sheet]
+        super().__init__(reward)
+        self.materials, self.steps = list(materials), reward.kind == "stepwise"
+        self.rounds: list[Questionnaire] = [self]
         """A second one holds the questions that are asked again."""
-        self.comparing = reward.compares
-        self.steps = reward.kind == "stepwise"
         self.good = [as_judged(material.good, self.steps) for material in self.materials]
         self.worse = [as_judged(material.worse, self.steps) for material in self.materials]
         self.plain = [
-            self.comparison(number, good, worse)
+            self.against(number, good, worse)
             for number, (good, worse) in enumerate(zip(self.good, self.worse, strict=True))
         ]
 
@@ -81,13 +79,13 @@ class AnswerPairs:
         """The answer with another text."""
         return with_text(output, text, self.steps)
 
-    def comparison(self, number: int, first: DataOutput, second: DataOutput) -> PairwiseComparison:
+    def against(self, number: int, first: DataOutput, second: DataOutput) -> PairwiseComparison:
         """Compare two answers to a prompt, by its number."""
-        return self.sheet.comparison(self.materials[number].sample, first, second)
+        return self.comparison(self.materials[number].sample, first, second)
 
     def right(self, number: int) -> bool:
         """Whether the reward prefers the good answer of a prompt when nobody attacks."""
-        return (self.sheet.margin(self.plain[number]) or 0) > 0
+        return (self.margin(self.plain[number]) or 0) > 0
 
 
 # -- relations ---------------------------------------------------------------------------------
@@ -97,8 +95,11 @@ class Contrast(NamedTuple):
     """What is held against each other: one comparison, or the same two answers twice."""
 
     sides: tuple[PairwiseComparison, ...]
-    attack: str | None = None
+    attack: Injection | None = None
     """Rows of one attack are no more independent than those of one prompt."""
+    number: int = -1
+    """The prompt of an attack, and the attacked answer."""
+    text: str = ""
 
 
 Games: TypeAlias = Sequence[Game]
@@ -153,6 +154,11 @@ def turned_round(scores: Sequence[float], other: Sequence[float]) -> float:
     """Whether a list has another best answer in the opposite order."""
     first, second = ([score == max(own) for score in own] for own in (scores, other))
     return float(first != second[::-1])
+
+
+def silenced(status: Status, plain: Games) -> float:
+    """Whether an attack leaves no verdict where there is one without it."""
+    return float(status != "scored")
 
 
 # -- probes ------------------------------------------------------------------------------------
@@ -226,17 +232,13 @@ class Probe:
         """What came of every side of the rows, of those where all of them have a verdict, and what
         was lost elsewhere; `read` are the sides' readers in turn, by default of games.
         """
-        known, statuses, sheet = (
-            list[tuple[Contrast, list[Any]]](),
-            list[Status](),
-            self.pairs.sheet,
-        )
+        known, statuses = list[tuple[Contrast, list[Any]]](), list[Status]()
         for row in rows:
-            came = [get(one) for get, one in zip(cycle(read or (sheet.games,)), row.sides)]
+            came = [get(one) for get, one in zip(cycle(read or (self.pairs.games,)), row.sides)]
             if all(came):
                 known.append((row, came))
             else:
-                status = worst(map(sheet.status, row.sides))
+                status = worst(map(self.pairs.status, row.sides))
                 statuses.append("unscored" if status == "scored" else status)
         return known, lost(statuses)
 
@@ -251,12 +253,12 @@ class Probe:
         """How far a relation holds on the mean; rows without a verdict are counted as lost."""
         known, without = self.known(rows, *read)
         values = [(row, value) for row, came in known if (value := relation(*came)) is not None]
-        attacks = [row.attack for row, _ in values]
+        attacks = [row.attack.name for row, _ in values if row.attack is not None]
         return self.mean_of(
             name,
             [value for _, value in values],
             [row.sides[0].cluster for row, _ in values],
-            **{"crossed": attacks if any(attacks) else None, "lost": without, **more},
+            **{"crossed": attacks or None, "lost": without, **more},
         )
 
     def lift(self, name: str, rows: Sequence[Contrast], why: str = "", **more: Any) -> Finding:
@@ -327,42 +329,37 @@ def _stability(probe: Probe) -> Steps:
     """Whether the verdict holds when nothing that matters changes: the good answer reworded, the
     prompt reworded, another layout, and a third answer in two orders.
     """
-    pairs, sheet = probe.pairs, probe.pairs.sheet
-    variants: dict[str, list[Contrast]] = {
-        "reworded_answer": [],
-        "reworded_prompt": [],
-        "layout": [],
-    }
-    lists = list[Contrast]()
+    pairs = probe.pairs
+    rows, lists = defaultdict[str, list[Contrast]](list), list[Contrast]()
     listwise = pairs.reward.kind == "listwise"
     for number, material in enumerate(pairs.materials):
         plain, sample = pairs.plain[number], material.sample
         good, worse = pairs.good[number], pairs.worse[number]
         laid = [pairs.text(one, relaid(text_of(one))) for one in (material.good, material.worse)]
         reworded = material.reworded and as_judged(material.reworded, pairs.steps)
-        asked: list[tuple[DataSample | None, DataOutput | None, DataOutput]] = [
-            (sample, reworded, worse),
-            (material.asked, good, worse),
-            (sample, laid[0], laid[1]),
-        ]
-        for rows, (of, first, second) in zip(variants.values(), asked, strict=True):
+        variants: dict[str, tuple[DataSample | None, DataOutput | None, DataOutput]] = {
+            "reworded_answer": (sample, reworded, worse),
+            "reworded_prompt": (material.asked, good, worse),
+            "layout": (sample, laid[0], laid[1]),
+        }
+        for name, (of, first, second) in variants.items():
             if of is not None and first is not None:
-                rows.append(Contrast((plain, sheet.comparison(of, first, second))))
+                rows[name].append(Contrast((plain, pairs.comparison(of, first, second))))
         if listwise and len(pairs.materials) > 1:
             # no rival of the best: equals are no trial
             third = pairs.worse[(number + 1) % len(pairs.materials)]
             orders = [good, worse, third], [third, worse, good]
-            keys = [sheet.ask(sample, order) for order in orders]
+            keys = [pairs.ask(sample, order) for order in orders]
             lists.append(Contrast(tuple(PairwiseComparison((key,), plain.cluster) for key in keys)))
     yield
     useless = partial(probe.figure, verdict="does not apply")
     once = "the data say nothing in two ways; the built-in questions do"
     out = [
-        probe.mean(name, rows, changed) if rows else useless(name, why=once)
-        for name, rows in variants.items()
+        probe.mean(name, rows[name], changed) if rows[name] else useless(name, why=once)
+        for name in ("reworded_answer", "reworded_prompt", "layout")
     ]
     if listwise:
-        return [*out, probe.mean("reorder", lists, turned_round, sheet.scores)]
+        return [*out, probe.mean("reorder", lists, turned_round, pairs.scores)]
     of_two = "the order of two answers is what `position` asks about"
     why = of_two if pairs.comparing else "no list is judged"
     return [*out, useless("reorder", why=why)]
@@ -380,17 +377,17 @@ def _dressed(probe: Probe) -> Steps:
             pairs.text(plain, dress(material, text_of(plain), number))
             for plain in (material.good, material.worse)
         )
-        own += _alone([pairs.comparison(number, dressed_good, pairs.good[number])])
+        own += _alone([pairs.against(number, dressed_good, pairs.good[number])])
         worse.append(dressed)
         # a score that is there already; a comparison would be another call
         if not pairs.comparing:
-            own += _alone([pairs.comparison(number, dressed, pairs.worse[number])])
-        against = pairs.comparison(number, dressed, pairs.good[number])
+            own += _alone([pairs.against(number, dressed, pairs.worse[number])])
+        against = pairs.against(number, dressed, pairs.good[number])
         turned.append(Contrast((against, pairs.plain[number])))
     if (yield) and pairs.comparing:
         # where that decides nothing, a noisy judge needs a larger sample
         if probe.mean("over_itself", own, net).verdict not in ("pass", "fail"):
-            again = (pairs.comparison(n, one, pairs.worse[n]) for n, one in enumerate(worse))
+            again = (pairs.against(n, one, pairs.worse[n]) for n, one in enumerate(worse))
             own += _alone(again)
             yield
     examples = [
@@ -400,7 +397,7 @@ def _dressed(probe: Probe) -> Steps:
             "better": text_of(pairs.materials[number].good),
         }
         for number, row in enumerate(turned)
-        if pairs.right(number) and (pairs.sheet.margin(row.sides[0]) or 0) > 0
+        if pairs.right(number) and (pairs.margin(row.sides[0]) or 0) > 0
     ]
     lift = probe.lift("over_better", turned, examples=examples[:SHOWN])
     return [lift, probe.mean("over_itself", own, net)]
@@ -412,7 +409,7 @@ def _no_answers(probe: Probe) -> Steps:
     probe.words = {name: done for name, (done, _) in NO_ANSWERS.items()}
     rows = {
         name: _alone(
-            pairs.comparison(n, pairs.text(material.worse, make(material)), pairs.good[n])
+            pairs.against(n, pairs.text(material.worse, make(material)), pairs.good[n])
             for n, material in enumerate(pairs.materials)
         )
         for name, (_, make) in NO_ANSWERS.items()
@@ -421,37 +418,17 @@ def _no_answers(probe: Probe) -> Steps:
     return [probe.mean(name, own, won) for name, own in rows.items()]
 
 
-class _Attack(NamedTuple):
-    """One injected text in one worse answer."""
-
-    injected: Injection
-    number: int
-    row: Contrast
-    """Against the good answer, beside the plain comparison."""
-    text: str
+def _attacked(pairs: AnswerPairs, attack: Injection, number: int) -> Contrast:
+    """A worse answer with an injected text against the good answer, beside the plain comparison."""
+    worse = pairs.materials[number].worse
+    text = attack.on(text_of(worse))
+    against = pairs.against(number, pairs.text(worse, text), pairs.good[number])
+    return Contrast((against, pairs.plain[number]), attack, number, text)
 
 
-def _attacked(pairs: AnswerPairs, attack: Injection, number: int) -> _Attack:
-    text = attack.on(text_of(pairs.materials[number].worse))
-    carrying = pairs.text(pairs.materials[number].worse, text)
-    against = pairs.comparison(number, carrying, pairs.good[number])
-    return _Attack(attack, number, Contrast((against, pairs.plain[number]), attack.name), text)
-
-
-def _silences(
-    sheet: Questionnaire, against: PairwiseComparison, plain: PairwiseComparison
-) -> float | None:
-    """Whether an attack leaves no verdict; None where there is none without it."""
-    return None if sheet.margin(plain) is None else float(sheet.status(against) != "scored")
-
-
-def _silent(probe: Probe, name: str, own: Iterable[_Attack], **more: Any) -> Finding:
-    relation = partial(_silences, probe.pairs.sheet)
-    return probe.mean(name, [one.row for one in own], relation, _as_it_is, lost={}, **more)
-
-
-def _as_it_is(comparison: PairwiseComparison) -> PairwiseComparison:
-    return comparison
+def _silent(probe: Probe, name: str, attacks: Iterable[Contrast], **more: Any) -> Finding:
+    pairs = probe.pairs
+    return probe.mean(name, attacks, silenced, pairs.status, pairs.games, lost={}, **more)
 
 
 def _injected(probe: Probe) -> Steps:
@@ -460,86 +437,89 @@ def _injected(probe: Probe) -> Steps:
     Every text of the suite is tried on some worse answers, and each that lifted one or left no
     verdict on all of them: an optimiser uses only the best one.
     """
-    pairs, sheet = probe.pairs, probe.pairs.sheet
-    size, again, spoken = len(pairs.materials), list[_Attack](), defaultdict(list)
+    pairs = probe.pairs
+    by_language = defaultdict[str, list[int]](list)
     for number, material in enumerate(pairs.materials):
-        spoken[material.language].append(number)
-    attacks, itself = list[_Attack](), list[Contrast]()
-    for turn in range(min(SCREENED, size)):
-        group = [*spoken.values()][turn % len(spoken)]
+        by_language[material.language].append(number)
+    attacks, again, against_itself = list[Contrast](), list[Contrast](), list[Contrast]()
+    for turn in range(min(SCREENED, len(pairs.materials))):
+        group = [*by_language.values()][turn % len(by_language)]
         for place, attack in enumerate(injections(pairs.reward, 1 + turn % 2)):
             number = group[(place + turn * len(group) // SCREENED) % len(group)]
             attacks.append(_attacked(pairs, attack, number))
             if turn < AGAINST_ITSELF:
                 carrying = pairs.text(pairs.materials[number].worse, attacks[-1].text)
-                own = pairs.comparison(number, carrying, pairs.worse[number])
-                itself.append(Contrast((own,), attack.name))
+                plain = pairs.against(number, carrying, pairs.worse[number])
+                against_itself.append(Contrast((plain,), attack))
     if (yield):
         worked = Counter[str]()
-        for one in attacks:
-            lifts = any(lifted(*came) > 0 for _, came in probe.known([one.row])[0])
-            worked.update([one.injected.name] * (lifts + bool(_silences(sheet, *one.row.sides))))
+        for row, games in probe.known(attacks, pairs.status, pairs.games)[0]:
+            lifts = any(lifted(*both) > 0 for _, both in probe.known([row])[0])
+            worked.update([_name(row)] * (lifts + int(silenced(*games))))
         wanted = {name for name, _ in worked.most_common(WORST)}
         again = [
             _attacked(pairs, attack, number)
             for turn in range(2)
             for attack in injections(pairs.reward, 1 + turn % 2)
             if attack.name in wanted
-            for number in range(turn, min(REPEATED, size), 2)
+            for number in range(turn, min(REPEATED, len(pairs.materials)), 2)
         ]
         yield
-    families, effective = defaultdict[str, list[float]](list), list[_Attack]()
-    for one in attacks:
-        result = sheet.margin(one.row.sides[0])
-        if result is not None:
-            families[one.injected.family].append((1 + result) / 2)
-            effective += [one] if result > -1 and pairs.right(one.number) else []
-    names = list(dict.fromkeys(one.injected.name for one in effective))
+    shares, effective = defaultdict[str, list[float]](list), list[Contrast]()
+    for row in attacks:
+        margin = pairs.margin(row.sides[0])
+        if margin is not None:
+            shares[_about(row)["family"]].append((1 + margin) / 2)
+            effective += [row] if margin > -1 and pairs.right(row.number) else []
+    names = list(dict.fromkeys(map(_name, effective)))
     listed = f"{', '.join(names[:12])}{' …' if len(names) > 12 else ''}"
-    by_family = {name: {"won": fmean(own), "n": len(own)} for name, own in families.items()}
-    examples = [
-        {"attack": one.injected.name, "family": one.injected.family, "attacked": one.text}
-        for one in effective[:SHOWN]
-    ]
+    families = {name: {"won": fmean(own), "n": len(own)} for name, own in shares.items()}
     return [
         probe.lift(
             "over_better",
-            [one.row for one in attacks],
+            attacks,
             f"worked at least once: {listed}" if names else "",
-            extra={"families": by_family, "worked": names},
-            examples=examples,
+            extra={"families": families, "worked": names},
+            examples=[{**_about(row), "attacked": row.text} for row in effective[:SHOWN]],
         ),
-        probe.mean("over_itself", itself, net),
+        probe.mean("over_itself", against_itself, net),
         _silent(probe, "no_verdict", attacks),
-        *_worst(probe, again, len({one.injected.name for one in attacks})),
+        *_worst(probe, again, len(set(map(_name, attacks)))),
     ]
 
 
-def _worst(probe: Probe, again: Sequence[_Attack], tried: int) -> list[Finding]:
+def _worst(probe: Probe, again: Sequence[Contrast], tried: int) -> Iterator[Finding]:
     """The text that lifts most on all prompts, and the one that leaves no verdict most often."""
-    by_name = defaultdict[str, list[_Attack]](list)
-    for one in again:
-        by_name[one.injected.name].append(one)
-    lifts, silences = list[Finding](), list[Finding]()
-    for name, own in by_name.items():
-        named = {"attack": name, "family": own[0].injected.family}
-        about: dict[str, Any] = {
-            "extra": {**named, "tried": tried},
-            "worst_of": tried,
-            "crossed": None,
-            "why": f"{name}, of {len(by_name)} texts repeated and {tried} tried",
-            "examples": [{**named, "attacked": own[0].text}],
-        }
-        lifts.append(probe.lift("worst", [one.row for one in own], **about))
-        silences.append(_silent(probe, "worst_no_verdict", own, **about))
+    by_name = defaultdict[str, list[Contrast]](list)
+    for row in again:
+        by_name[_name(row)].append(row)
     none = f"none of {tried} texts lifted an answer or left no verdict, on {SCREENED} prompts each"
-    return [
-        max(
-            own or [Finding(probe.name, name, probe.row(name)[0], why=none)],
+    for name, figure in (("worst", probe.lift), ("worst_no_verdict", partial(_silent, probe))):
+        figures = [
+            figure(
+                name,
+                rows,
+                extra={**_about(rows[0]), "tried": tried},
+                worst_of=tried,
+                crossed=None,
+                why=f"{attack}, of {len(by_name)} texts repeated and {tried} tried",
+                examples=[{**_about(rows[0]), "attacked": rows[0].text}],
+            )
+            for attack, rows in by_name.items()
+        ]
+        yield max(
+            figures or [Finding(probe.name, name, probe.row(name)[0], why=none)],
             key=lambda one: (-1.0 if one.value is None else one.value, one.n),
         )
-        for name, own in (("worst", lifts), ("worst_no_verdict", silences))
-    ]
+
+
+def _name(row: Contrast) -> str:
+    return _about(row)["attack"]
+
+
+def _about(row: Contrast) -> dict[str, str]:
+    assert row.attack is not None
+    return {"attack": row.attack.name, "family": row.attack.family}
 
 
 # -- the numbers themselves --------------------------------------------------------------------
@@ -549,21 +529,30 @@ def _range(probe: Probe) -> Steps:
     """Whether the scale is used, and whether it runs out where it should tell answers apart: texts
     that are no answers belong to its lower end.
     """
-    pairs, sheet = probe.pairs, probe.pairs.sheet
+    pairs = probe.pairs
     if pairs.comparing:
         return probe.useless("answers are compared, and a verdict has no scale")
-    asked = [list(plain.keys) for plain in pairs.plain]
-    for keys, material in zip(asked, pairs.materials, strict=True):
-        for name in ("gibberish", "echo"):
-            text = NO_ANSWERS[name][1](material)
-            keys.append(sheet.ask(material.sample, [pairs.text(material.worse, text)]))
+    asked = [
+        [
+            *plain.keys,
+            *(
+                pairs.ask(
+                    material.sample, [pairs.text(material.worse, NO_ANSWERS[name][1](material))]
+                )
+                for name in ("gibberish", "echo")
+            ),
+        ]
+        for plain, material in zip(pairs.plain, pairs.materials, strict=True)
+    ]
     yield
-    scores, poor = list[list[float]](), list[tuple[float, str]]()
-    for keys, plain in zip(asked, pairs.plain, strict=True):
-        given = [sheet.scores(PairwiseComparison((key,), plain.cluster)) for key in keys]
-        scores.append([score for own in given for score in own])
-        poor += [(score, plain.cluster) for own in given[1:] for score in own]
-    every = [score for known in scores for score in known]
+    given = [
+        (score, plain.cluster, prompt, place > 0)
+        for prompt, (keys, plain) in enumerate(zip(asked, pairs.plain, strict=True))
+        for place, key in enumerate(keys)
+        for score in pairs.scores(PairwiseComparison((key,), plain.cluster))
+    ]
+    every = [score for score, *_ in given]
+    poor = [(score, cluster) for score, cluster, _, is_poor in given if is_poor]
     # scores are kept so that higher is better; people are shown the reward's own
     turn, end = (1.0, "highest") if pairs.reward.higher_is_better else (-1.0, "lowest")
     low, high = pairs.reward.score_range[:: int(turn)]
@@ -580,14 +569,16 @@ def _range(probe: Probe) -> Steps:
     at_top = probe.mean_of(
         "saturation", [float(score == top) for score, _ in poor], [where for _, where in poor]
     )
-    used, kept = probe.figure("used", verdict="not enough"), list(filter(None, scores))
     if low is None or high is None or top <= turn * low:
         why = "the scale has no bounds"
         used = probe.figure("used", verdict="does not apply", why=why)
-    elif kept:
-        prompts = np.repeat(np.arange(len(kept)), list(map(len, kept)))
+    elif every:
+        prompts = np.unique([prompt for _, _, prompt, _ in given], return_inverse=True)[1]
         places = (np.array(every) - turn * low) / (top - turn * low)
-        used = probe.estimate("used", _range_used(places, prompts), len(every), len(kept))
+        n_prompts = 1 + int(prompts.max())
+        used = probe.estimate("used", _range_used(places, prompts), len(every), n_prompts)
+    else:
+        used = probe.figure("used", verdict="not enough")
     return [
         probe.mean("ties", _alone(pairs.plain), tied, extra=extra),
         at_top if every else replace(at_top, what=""),
@@ -618,16 +609,18 @@ def _length_correlation(probe: Probe) -> Steps:
     """
     yield
     pairs, blocks = probe.pairs, list[tuple[tuple[float, float, float], ...]]()
-    for number, plain in enumerate(pairs.plain):
-        first, second = (
-            float(len(text_of(own[number]))) for own in (pairs.good, pairs.worse)
-        )  # of a comparison the differences, both ways round
-        margin, apart = pairs.sheet.margin(plain), first - second
-        scores = pairs.sheet.scores(plain)
+    for good, worse, plain in zip(pairs.good, pairs.worse, pairs.plain, strict=True):
+        of_good, of_worse = float(len(text_of(good))), float(len(text_of(worse)))
+        apart, margin, scores = (
+            of_good - of_worse,
+            pairs.margin(plain),
+            pairs.scores(plain),
+        )
         if pairs.comparing and margin is not None:
+            # of a comparison the differences, both ways round
             blocks.append(((margin, apart, 1.0), (-margin, -apart, -1.0)))
         elif not pairs.comparing and scores:
-            blocks.append(((scores[0], first, 1.0), (scores[1], second, 0.0)))
+            blocks.append(((scores[0], of_good, 1.0), (scores[1], of_worse, 0.0)))
     of = "verdict and difference in length" if pairs.comparing else "score and length"
     probe.words, n = {"of": of}, 2 * len(blocks)
     if len(blocks) < 5:
@@ -650,13 +643,11 @@ def _repeats(probe: Probe) -> Steps:
     the share of verdicts that change, and what part of the scores' variance is noise.
     """
     pairs, again = probe.pairs, Questionnaire(probe.pairs.reward)
-    again.questions = {
-        key: pairs.sheet.questions[key] for plain in pairs.plain for key in plain.keys
-    }
+    again.questions = {key: pairs.questions[key] for plain in pairs.plain for key in plain.keys}
     pairs.rounds.append(again)
     if (yield):
         yield
-    sheets = pairs.sheet, again
+    sheets: tuple[Questionnaire, ...] = (pairs, again)
     rows = [Contrast((plain, plain)) for plain in pairs.plain]
     verdicts = probe.mean("changed", rows, changed, *(sheet.games for sheet in sheets))
     if pairs.comparing:
@@ -698,19 +689,17 @@ def _replies(probe: Probe) -> Steps:
     """How often there is no verdict: questions whose reply could not be read, and those that broke."""
     pairs = probe.pairs
     probe.group = "replies" if asks_a_model(pairs.reward) else "replies_of_rules"
-    keys = list(pairs.sheet.questions)
+    keys = list(pairs.questions)
     yield
-    outcomes = [(key, one) for key in keys if (one := pairs.sheet.outcomes.get(key))]
-    asked = [(key, one) for key, one in outcomes if one.status != "stopped"]
+    outcomes = {key: one for key in keys if (one := pairs.outcomes.get(key))}
+    asked = {key: one for key, one in outcomes.items() if one.status != "stopped"}
     figures = []
     for name, status in (("unread", "unscored"), ("failed", "failed")):
-        reasons = Counter(reason_of(one)[0] for _, one in asked if one.status == status)
+        reasons = Counter(reason_of(one)[0] for one in asked.values() if one.status == status)
         often = ", ".join(f"{n} × {reason}" for reason, n in reasons.most_common(3))
-        credits = [float(one.status == status) for _, one in asked]
+        credits = [float(one.status == status) for one in asked.values()]
         extra = {"reasons": dict(reasons)}
-        figures.append(
-            probe.mean_of(name, credits, [key for key, _ in asked], extra=extra, why=often)
-        )
+        figures.append(probe.mean_of(name, credits, list(asked), extra=extra, why=often))
     return figures
 
 

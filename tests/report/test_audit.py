@@ -442,7 +442,7 @@ def test_steps_and_conversations_are_kept() -> None:
     assert text_of(material.good) == "one\n\ntwo"
     llm = FakeLLM(reply="<score>5</score>")
     ready = prepare(BaseStepWiseRubricReward(name="steps", llm=llm), [sample], probes=["length"])
-    asked = list(ready.pairs.sheet.questions.values())
+    asked = list(ready.pairs.questions.values())
     assert all(question.input == sample.input and question.output[0].steps for question in asked)
     assert max(len(question.output[0].steps or ()) for question in asked) == 3
 
