@@ -34,7 +34,7 @@ class Fit:
 
     Attributes:
         beta: the coefficients, shape (k,).
-        moves: what a residual of each row moves them by, shape (n, k).
+        moves: what a residual of each row moves them by, shape (k, n).
         residuals: outcome less probability, shape (n,), by the root of 1 less the leverage: each row
             draws its own probability towards it (HC2).
         spread: variance of each outcome by the model, shape (n,).
@@ -51,7 +51,8 @@ class Fit:
 
     def figure(self, direction: Floats) -> Estimate:
         """The sum of the coefficients weighted by `direction`, shape (k,)."""
-        moved = self.moves @ direction
+        used = np.flatnonzero(direction)  # speed: of many systems two
+        moved = direction[used] @ self.moves[used]
         weights = np.abs(moved) * self.spread
         # rounding must not let rows of systems that never met these count
         weights[weights <= 1e-9 * weights.max(initial=0.0)] = 0.0
@@ -115,7 +116,7 @@ def fit_logistic(
     if ((y > 0.0) & (y < 1.0)).any():  # ties make outcomes vary less
         spread = spread * min(1.0, float(residuals @ residuals) / max(float(spread.sum()), 1e-300))
     residuals /= np.sqrt(1.0 - np.minimum(leverage, 0.9))
-    return Fit(beta, design @ inverse, residuals, spread, clusters, longest < 1e-6)
+    return Fit(beta, inverse @ design.T, residuals, spread, clusters, longest < 1e-6)
 
 
 def _moments(design: Floats, beta: Floats, penalty: Floats) -> tuple[Floats, Floats, Floats]:
