@@ -336,8 +336,8 @@ def _components(met: Array, connection: Literal["weak", "strong"]) -> list[int]:
     """Number of the group of each system, in the order of the first one of each."""
     from scipy.sparse.csgraph import connected_components
 
-    labels: Integers = first_seen(connected_components(met, connection=connection)[1])
-    return labels.tolist()
+    _, labels = connected_components(met, connection=connection)
+    return [int(group) for group in first_seen(labels)]
 
 
 def _separated(
