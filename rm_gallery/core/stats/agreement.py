@@ -423,15 +423,6 @@ def spearman(first: Numbers, second: Numbers) -> float | None:
     return None if estimate is None else estimate.estimate
 
 
-def _centred_ranks(values: Floats) -> Floats:
-    """Ranks less their mean; equal values share theirs."""
-    ordered = np.sort(values)
-    twice = np.searchsorted(ordered, values, "left")
-    twice += np.searchsorted(ordered, values, "right")
-    twice -= len(values)
-    return twice / 2.0
-
-
 def spearman_filled(scores: Floats, other: Floats, *, best: bool = False) -> Floats:
     """Scores with missing ones (NaN) filled in so that Spearman's correlation is lowest or highest.
 
@@ -444,8 +435,10 @@ def spearman_filled(scores: Floats, other: Floats, *, best: bool = False) -> Flo
         other: shape (n,), without gaps.
         best: the highest correlation instead.
     """
+    from scipy.stats import rankdata
+
     missing = np.isnan(scores)
-    ranks = _centred_ranks(other) * (1.0 if best else -1.0)
+    ranks = (rankdata(other) - (len(other) + 1.0) / 2.0) * (1.0 if best else -1.0)
     _, places = np.unique(scores[~missing], return_inverse=True)
     below, n_below = (
         np.append(0.0, np.cumsum(np.bincount(places, weights=weights)))

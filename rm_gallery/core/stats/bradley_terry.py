@@ -11,10 +11,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rm_gallery.core.stats import Array, Floats, Integers, Names, Numbers, np
-from rm_gallery.core.stats.columns import cluster_numbers, numbers
+from rm_gallery.core.stats.columns import cluster_numbers, first_seen, numbers
 from rm_gallery.core.stats.intervals import Interval, check_level
 from rm_gallery.core.stats.uncertainty import Estimate
 from rm_gallery.core.utils.compat import earlier
@@ -22,6 +22,10 @@ from rm_gallery.core.utils.errors import ConfigError
 
 _ROUNDS = 200
 _LONGEST = 2.0
+_NO_INFORMATION = 1e-12
+"""Directions with less information than this, relative to the best known one, are not moved along:
+by how much systems of different groups differ.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +34,7 @@ class Fit:
 
     Attributes:
         beta: the coefficients, shape (k,).
-        moves: what a residual of each row moves them by, shape (n, k).
+        moves: what a residual of each row moves them by, shape (k, n).
         residuals: outcome less probability, shape (n,), by the root of 1 less the leverage: each row
             draws its own probability towards it (HC2).
         spread: variance of each outcome by the model, shape (n,).
@@ -47,7 +51,8 @@ class Fit:
 
     def figure(self, direction: Floats) -> Estimate:
         """The sum of the coefficients weighted by `direction`, shape (k,)."""
-        moved = self.moves @ direction
+        used = np.flatnonzero(direction)  # speed: of many systems two
+        moved = direction[used] @ self.moves[used]
         weights = np.abs(moved) * self.spread
         # rounding must not let rows of systems that never met these count
         weights[weights <= 1e-9 * weights.max(initial=0.0)] = 0.0
@@ -64,6 +69,12 @@ class Fit:
             unseen=max(0.0, model - float(pulls @ pulls)),
         )
 
+    def coefficient(self, place: int, confidence: float) -> tuple[float, Interval]:
+        """One coefficient and its interval, infinite where nothing is known."""
+        figure = self.figure(np.eye(len(self.beta))[place])
+        ends = figure.interval(confidence)
+        return figure.estimate, ends or Interval(-math.inf, math.inf)
+
 
 def fit_logistic(
     design: Floats,
@@ -78,7 +89,8 @@ def fit_logistic(
     Ours: neither statsmodels nor scikit-learn has Firth's penalty or pulls with leverages.
 
     Args:
-        design: one row per outcome, shape (n, k), of full rank unless there is a ridge.
+        design: one row per outcome, shape (n, k). Of coefficients that fit as well the shortest
+            vector is taken: strengths of systems have mean 0 in each group that met.
         y: outcomes within 0..1; a tie is 0.5.
         clusters: number of the cluster of each row, from 0.
         firth: add Jeffreys' penalty, which keeps coefficients finite where one side always wins.
@@ -104,7 +116,7 @@ def fit_logistic(
     if ((y > 0.0) & (y < 1.0)).any():  # ties make outcomes vary less
         spread = spread * min(1.0, float(residuals @ residuals) / max(float(spread.sum()), 1e-300))
     residuals /= np.sqrt(1.0 - np.minimum(leverage, 0.9))
-    return Fit(beta, design @ inverse, residuals, spread, clusters, longest < 1e-6)
+    return Fit(beta, inverse @ design.T, residuals, spread, clusters, longest < 1e-6)
 
 
 def _moments(design: Floats, beta: Floats, penalty: Floats) -> tuple[Floats, Floats, Floats]:
@@ -112,10 +124,9 @@ def _moments(design: Floats, beta: Floats, penalty: Floats) -> tuple[Floats, Flo
 
     p = expit(design @ beta)
     w = p * (1.0 - p)
-    inverse: Floats = np.linalg.pinv(
-        design.T @ (design * w[:, None]) + np.diag(penalty), hermitian=True
-    )
-    return p, inverse, w * np.einsum("ij,jk,ik->i", design, inverse, design)
+    information = design.T @ (design * w[:, None]) + np.diag(penalty)
+    inverse: Floats = np.linalg.pinv(information, rcond=_NO_INFORMATION, hermitian=True)
+    return p, inverse, w * np.einsum("ij,ij->i", design @ inverse, design)
 
 
 _PER_ELO = 400.0 / math.log(10.0)
@@ -234,26 +245,22 @@ def bradley_terry(
     np.add.at(won, (a, b), y)
     np.add.at(won, (b, a), 1.0 - y)
     notes: list[str] = []
-    groups = _components(won + won.T > 0)
+    groups = _components(won + won.T > 0, "weak")
     open_ends = _separated(won, names, groups, notes)
     if max(groups) > 0:
         notes.append(
             f"{max(groups) + 1} groups of systems never met; strengths compare within a group only"
         )
-    if not len(y):
-        nothing = tuple(
-            RankedSystem(name, 0.0, Interval(-math.inf, math.inf), 0, i, 1, 1)
-            for i, name in enumerate(names)
-        )
-        return Ranking(nothing, 0, len(kept), 0, {}, tuple(notes))
-    style = [column[kept] / (float(column[kept].std()) or 1.0) for column in columns.values()]
-    basis = _basis(groups)
-    free = basis.shape[1]
-    design = np.column_stack([basis[a] - basis[b], *style])
+    columns = {name: column[kept] for name, column in columns.items() if len(y)}
+    design = np.zeros((len(y), k + len(columns)))
+    rows = np.arange(len(y))
+    design[rows, a], design[rows, b] = 1.0, -1.0
+    for position, column in enumerate(columns.values(), k):
+        design[:, position] = column / (float(column.std()) or 1.0)
     penalty = None
     if ridge > 0.0:
-        penalty = np.full(design.shape[1], ridge)
-        penalty[:free] /= math.log(10.0) ** 2
+        penalty = np.full(k + len(columns), ridge)
+        penalty[:k] /= math.log(10.0) ** 2
     fit = fit_logistic(design, y, prompts, firth=bool(open_ends) and penalty is None, ridge=penalty)
     if penalty is None and (not fit.converged or float(np.abs(fit.beta).max()) > _RUN_OFF):
         fit = fit_logistic(design, y, prompts)
@@ -262,28 +269,17 @@ def bradley_terry(
                 "the results and the features together decide every comparison; strengths are "
                 "penalised"
             )
-    directions = np.column_stack([basis, np.zeros((k, len(style)))])
     games = (won + won.T).sum(axis=1)
-    ranks = _ranks(fit, directions, groups, confidence)
+    ranks = _ranks(fit, groups, confidence)
     systems = []
     for i, name in enumerate(names):
-        figure, ends = fit.figure(directions[i]), open_ends.get(i, 0)
-        low, high = _interval(figure, confidence)
+        strength, (low, high) = fit.coefficient(i, confidence)
+        ends = open_ends.get(i, 0)
+        limits = Interval(-math.inf if ends & 1 else low, math.inf if ends & 2 else high)
         systems.append(
-            RankedSystem(
-                name,
-                figure.estimate,
-                Interval(-math.inf if ends & 1 else low, math.inf if ends & 2 else high),
-                round(float(games[i])),
-                groups[i],
-                *ranks[i],
-            )
+            RankedSystem(name, strength, limits, round(float(games[i])), groups[i], *ranks[i])
         )
-    styles = [fit.figure(direction) for direction in np.eye(len(fit.beta))[free:]]
-    effects = {
-        name: (figure.estimate, _interval(figure, confidence))
-        for name, figure in zip(columns, styles, strict=True)
-    }
+    effects = {name: fit.coefficient(i, confidence) for i, name in enumerate(columns, k)}
     systems.sort(key=lambda system: (system.group, -system.strength, system.name))
     return Ranking(
         tuple(systems), len(y), int((~kept).sum()), len(np.unique(prompts)), effects, tuple(notes)
@@ -336,14 +332,12 @@ def _check_comparisons(
             )
 
 
-def _components(met: Array, *, directed: bool = False) -> list[int]:
+def _components(met: Array, connection: Literal["weak", "strong"]) -> list[int]:
+    """Number of the group of each system, in the order of the first one of each."""
     from scipy.sparse.csgraph import connected_components
 
-    _, labels = connected_components(
-        met, directed=directed, connection="strong" if directed else "weak"
-    )
-    places: dict[int, int] = {}
-    return [places.setdefault(int(group), len(places)) for group in labels]
+    _, labels = connected_components(met, connection=connection)
+    return [int(group) for group in first_seen(labels)]
 
 
 def _separated(
@@ -353,7 +347,7 @@ def _separated(
 
     The maximum exists if the graph "has beaten or tied" is strongly connected (Ford 1957).
     """
-    blocks, parts = np.array(_components(won > 0, directed=True)), np.array(groups)
+    blocks, parts = np.array(_components(won > 0, "strong")), np.array(groups)
     ends: dict[int, int] = {}
     for i, block in enumerate(blocks):
         inside = blocks == block
@@ -373,24 +367,11 @@ def _separated(
     return ends
 
 
-def _basis(groups: Sequence[int]) -> Floats:
-    """Orthonormal basis of strengths with mean 0 in every group, shape (systems, systems - groups)."""
-    same = np.equal.outer(groups, groups).astype(np.float64)
-    # the matrix that takes the mean of each group off its strengths
-    values, vectors = np.linalg.eigh(np.eye(len(groups)) - same / same.sum(axis=1, keepdims=True))
-    return np.asarray(vectors[:, values > 0.5])
-
-
-def _interval(figure: Estimate, confidence: float) -> Interval:
-    return figure.interval(confidence) or Interval(-math.inf, math.inf)
-
-
-def _ranks(
-    fit: Fit, directions: Floats, groups: Sequence[int], confidence: float
-) -> list[tuple[int, int]]:
+def _ranks(fit: Fit, groups: Sequence[int], confidence: float) -> list[tuple[int, int]]:
     """Best and worst rank of each system that the differences within its group leave (Bonferroni)."""
     sizes = [groups.count(group) for group in groups]
     ranks = [(1, size) for size in sizes]
+    directions = np.eye(len(fit.beta))
     for pair in combinations(range(len(groups)), 2):
         if groups[pair[0]] != groups[pair[1]]:
             continue

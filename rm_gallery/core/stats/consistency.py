@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from rm_gallery.core.stats import Floats, Names, Numbers, np
 from rm_gallery.core.stats.changes import OldAndNew
-from rm_gallery.core.stats.columns import names_where, numbers
+from rm_gallery.core.stats.columns import cluster_numbers, names_where, numbers
 from rm_gallery.core.stats.corrected import farthest_outside
 from rm_gallery.core.stats.intervals import Interval, check_level
 from rm_gallery.core.stats.significance import holm, sign_test_over
@@ -86,9 +86,9 @@ def position_bias(
     wins = np.concatenate([first[pairs.both], second[pairs.both]])
     if farthest_outside(wins, 0.0, 1.0) is not None:
         raise ConfigError("wins lie within 0..1: 1 where A won, 0.5 for a tie, 0 where B won")
-    own = None if clusters is None else names_where(clusters, pairs.both)
-    signed = gain != 0.0
-    p_value = sign_test_over(np.sign(gain[signed]), names_where(own, signed))
+    signed = (first != second) & pairs.both
+    codes = cluster_numbers(clusters, len(first))
+    p_value = sign_test_over(np.sign((first - second)[signed]), codes[signed])
     mean = pairs.difference
     assert mean is not None
     ci95 = mean.interval(confidence)

@@ -112,20 +112,26 @@ class Estimate:
         At least that of one common correlation within clusters, for the few large ones may happen
         to agree, and at least that of independent rows.
         """
-        (sums, weights), k = self._by_cluster, self.n_clusters
+        sums, k = self._by_cluster[0], self.n_clusters
         if k < 2:
             return math.inf
         if self._binomial:
             return float(sums @ sums) + self.unseen
-        apart = float(np.sum(sums**2 / (1.0 - np.minimum(weights, _NEVER_ONE))))
         counted = self.weights > 0.0
         codes, pulls = self.clusters[counted], self.pulls[counted]
-        rows, rest = float(pulls @ pulls), float(self.pulls @ self.pulls)
-        sizes = np.bincount(codes).astype(np.float64)
-        of_each: Floats = np.bincount(codes, weights=pulls)[sizes > 0.0].astype(np.float64)
-        sizes = sizes[sizes > 0.0]
-        design = 1.0 + (float(sizes @ sizes) / self.n - 1.0) * _within(of_each, sizes, rows)
-        return max(apart, rows * design * k / (k - 1.0) + rest - rows) + self.unseen
+        rows, every_row, alike = float(pulls @ pulls), float(self.pulls @ self.pulls), 1.0
+        if k < self.n:
+            sizes = np.bincount(codes).astype(np.float64)
+            of_each: Floats = np.bincount(codes, weights=pulls)[sizes > 0.0].astype(np.float64)
+            sizes = sizes[sizes > 0.0]
+            alike += (float(sizes @ sizes) / self.n - 1.0) * _within(of_each, sizes, rows)
+        apart = float(sums**2 @ self._leverage)
+        return max(apart, rows * alike * k / (k - 1.0) + every_row - rows) + self.unseen
+
+    @cached_property
+    def _leverage(self) -> Floats:
+        """By what the squared sum of each cluster grows, as the estimate leans towards it."""
+        return 1.0 / (1.0 - np.minimum(self._by_cluster[1], _NEVER_ONE))
 
     @property
     def _binomial(self) -> bool:
@@ -140,7 +146,7 @@ class Estimate:
         w, k = self._by_cluster[1], self.n_clusters
         if self._binomial or k < 2:
             return math.inf if k > 1 else 1.0
-        d, square = w**2 / (1.0 - np.minimum(w, _NEVER_ONE)), float(w @ w)
+        d, square = w**2 * self._leverage, float(w @ w)
         own = 1.0 - 2.0 * w + square
         # over all pairs of clusters, less those of one with itself: d_i d_j (square - w_i - w_j)²
         total, first, second = float(d.sum()), float(d @ w), float(d @ w**2)
@@ -234,12 +240,21 @@ class Estimate:
             p = share_p_value(share, self.effective_n, place, df=self.df, exact=self.all_or_nothing)
             before = min(share, 0.5) - _EQUAL <= place <= max(share, 0.5) + _EQUAL
             return max(p, self._sign_p) if before else p
-        spread, distance = self.variance, away
-        if self.scale == "correlation":
-            inside = _short_of_one(self.estimate)
-            spread /= (1.0 - inside**2) ** 2
-            distance = math.atanh(inside) - math.atanh(_short_of_one(null))
-        return two_tails(self.df, abs(distance) / math.sqrt(spread)) if spread > 0.0 else 0.0
+        distance = abs(self._straight(self.estimate) - self._straight(null))
+        error = self._straight_error
+        return two_tails(self.df, distance / error) if error > 0.0 else 0.0
+
+    def _straight(self, value: float) -> float:
+        """A value where the spread is the same everywhere: Fisher's z of a correlation, short of ±1."""
+        if self.scale == "open":
+            return value
+        return math.atanh(min(max(value, -_NEVER_ONE), _NEVER_ONE))
+
+    @property
+    def _straight_error(self) -> float:
+        if self.scale == "open":
+            return self.standard_error
+        return self.standard_error / (1.0 - min(abs(self.estimate), _NEVER_ONE) ** 2)
 
     def interval(self, level: float = 0.95) -> Interval | None:
         """The values that are not refused at this level, within the bounds; None where nothing is
@@ -262,13 +277,10 @@ class Estimate:
             for edge in self._exact_ends(level):
                 ends = min(ends[0], edge), max(ends[1], edge)
             ends = low + ends[0] * (high - low), low + ends[1] * (high - low)
-        elif self.scale == "correlation":
-            inside = _short_of_one(self.estimate)
-            half = quantile * self.standard_error / (1.0 - inside**2)
-            ends = math.tanh(math.atanh(inside) - half), math.tanh(math.atanh(inside) + half)
         else:
-            half = quantile * self.standard_error
-            ends = max(low, self.estimate - half), min(high, self.estimate + half)
+            middle, half = self._straight(self.estimate), quantile * self._straight_error
+            back = math.tanh if self.scale == "correlation" else float
+            ends = max(low, back(middle - half)), min(high, back(middle + half))
         return Interval(min(ends[0], self.estimate), max(ends[1], self.estimate))
 
     def _exact_ends(self, level: float) -> list[float]:
@@ -307,11 +319,6 @@ class Estimate:
         return self.standard_error * (
             t_quantile(self.df, check_level(level)) + t_quantile(self.df, 2.0 * power - 1.0)
         )
-
-
-def _short_of_one(correlation: float) -> float:
-    """A correlation short of ±1, where Fisher's z is infinite."""
-    return min(max(correlation, -_NEVER_ONE), _NEVER_ONE)
 
 
 def _rounded(count: float) -> float:
@@ -596,34 +603,32 @@ def of_sums(
     Returns:
         The figure of all rows; None where it is undefined.
     """
-    estimate, pulls = _jackknifed(columns, statistic)
+    n, more = len(columns), 0.0
+    if not n:
+        return None
+    sums = columns.sum(axis=0)
+    estimate, pulls = _without(sums, columns, statistic)
     if not math.isfinite(estimate):
         return None
-    n, more = len(columns), 0.0
+    pulls = pulls - pulls.sum() / n
     if unseen is not None:
-        whole = columns.sum(axis=0) + unseen.sum(axis=0) / 2.0
-        supposed, own = (_without(whole, rows, statistic) for rows in (columns, unseen))
-        more = max(0.0, float(supposed @ supposed + own @ own / 2.0 - pulls @ pulls))
+        whole = sums + unseen.sum(axis=0) / 2.0
+        supposed, of_unseen = (_without(whole, rows, statistic)[1] for rows in (columns, unseen))
+        more = max(0.0, float(supposed @ supposed + of_unseen @ of_unseen / 2.0 - pulls @ pulls))
     weights: Floats = np.full(n, 1.0 / n)
     codes = cluster_numbers(clusters, n)
     return Estimate(estimate, pulls, weights, codes, bounds, scale or scale_of(bounds), unseen=more)
 
 
-def _jackknifed(columns: Floats, statistic: Callable[[Floats], Any]) -> tuple[float, Floats]:
-    sums = columns.sum(axis=0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        estimate = float(np.asarray(statistic(sums[None]))[0]) if len(columns) else math.nan
-    pulls = _without(sums, columns, statistic)
-    return estimate, pulls - pulls.sum() / max(len(columns), 1)
-
-
-def _without(sums: Floats, rows: Floats, statistic: Callable[[Floats], Any]) -> Floats:
-    """What each row adds to the figure of the sums; 0 where the figure needs it."""
+def _without(
+    sums: Floats, rows: Floats, statistic: Callable[[Floats], Any]
+) -> tuple[float, Floats]:
+    """The figure of the sums, and what each row adds to it; 0 where the figure needs the row."""
     with np.errstate(invalid="ignore", divide="ignore"):
         whole, each = (
             np.asarray(statistic(of), dtype=np.float64) for of in (sums[None], sums - rows)
         )
-        return np.nan_to_num(whole - each, posinf=0.0, neginf=0.0)
+        return float(whole[0]), np.nan_to_num(whole - each, posinf=0.0, neginf=0.0)
 
 
 # -- several at once -------------------------------------------------------------------------------
