@@ -40,7 +40,7 @@ from rm_gallery.study.table import (
     spread_of,
 )
 from rm_gallery.study.table_rows import Clusters
-from rm_gallery.study.winrate_figures import Mean
+from rm_gallery.study.winrate_figures import Mean, named
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -229,8 +229,7 @@ class Rollouts(Benchmark):
             for name in ("old", "new")
         )
         bounds = open_ended(self.reward.score_range)
-        places = np.arange(len(new))
-        part = mean_score(new, self._clusters, places, self._statuses, bounds)
+        part = mean_score(new, self._clusters, self._statuses, bounds)
         shares = bounds == (0.0, 1.0) and not ((old < 0.0) | (old > 1.0)).any()
         pairs = OldAndNew(old, new, self._clusters, bounds if shares else (-math.inf, math.inf))
         gap, changed, means = pairs.difference, pairs.changed(), pairs.means
@@ -238,16 +237,11 @@ class Rollouts(Benchmark):
             "n_recorded": int((~np.isnan(old)).sum()),
             "n_both": int(pairs.both.sum()),
             **dict(zip(("old_mean", "new_mean"), means, strict=True)),
-            "difference": Mean(None, None, None)
-            if gap is None
-            else Mean(gap.estimate, gap.interval(), gap.p_value(0.0)),
+            "difference": Mean.of(gap, 0.0),
             "changed": 0 if changed is None else round(changed.estimate * changed.n),
             "kept": Counter(part for row in self.rows for part in row.parts),
+            **named(spearman=pairs.spearman, kendall=pairs.kendall),
         }
-        for name in ("spearman", "kendall"):
-            order = getattr(pairs, name)
-            self.beside[name] = None if order is None else order.estimate
-            self.beside[f"{name}_ci95"] = None if order is None else order.interval()
         said = f"None of {len(new):,} rollouts has both a recorded reward and a new one."
         if gap is not None:
             ends = between({"rule": "mean_score", "ci95": gap.interval()}, " to ")

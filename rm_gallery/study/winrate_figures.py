@@ -168,21 +168,28 @@ class Mean(NamedTuple):
     ci95: Interval | None
     p_value: float | None
 
+    @classmethod
+    def of(cls, estimate: Estimate | None, null: float | None = None) -> Mean:
+        """That of an estimate, with the p-value of "it is `null`"."""
+        if estimate is None:
+            return cls(None, None, None)
+        p_value = None if null is None else estimate.p_value(null)
+        return cls(estimate.estimate, estimate.interval(), p_value)
 
-def mean_of(
-    values: Floats,
-    clusters: Integers,
-    null: float | None = None,
-    bounds: tuple[float, float] = (0.0, 1.0),
-) -> Mean:
-    """The mean of those of an array of values that are numbers, all within `bounds`, and the
-    p-value of "it is `null`".
+
+def named(**estimates: Estimate | None) -> dict[str, Any]:
+    """Estimates by name, each with its interval behind it; None where nothing is known."""
+    shown: dict[str, Any] = {}
+    for name, estimate in estimates.items():
+        shown[name], shown[f"{name}_ci95"], _ = Mean.of(estimate)
+    return shown
+
+
+def mean_of(values: Floats, clusters: Integers, null: float | None = None) -> Mean:
+    """The mean of those of an array of values within 0..1 that are numbers, and the p-value of "it
+    is `null`".
     """
-    within = mean_estimate(values, clusters, bounds)
-    if within is None:
-        return Mean(None, None, None)
-    p_value = None if null is None else within.p_value(null)
-    return Mean(within.estimate, within.interval(), p_value)
+    return Mean.of(mean_estimate(values, clusters), null)
 
 
 def mean_estimate(
@@ -190,8 +197,7 @@ def mean_estimate(
 ) -> Estimate | None:
     """The mean of those of an array of values that are numbers; None without any."""
     known = ~np.isnan(values)
-    numbers, names = (values, clusters) if known.all() else (values[known], clusters[known])
-    return clustered_mean(numbers, names, bounds=bounds)
+    return clustered_mean(values[known], clusters[known], bounds=bounds)
 
 
 def counts_of(wins: Floats) -> dict[str, int]:
@@ -231,43 +237,36 @@ def agreement_of(rows: ComparedRows) -> dict[str, Any]:
     Cohen's kappa, with intervals; beside them the share of rows in which chance (verdicts as
     frequent as the judge's, on rows of any order) and the longer answer say what people say.
     """
-    wins = rows.wins()
-    places = [
-        place
-        for place, label in enumerate(rows.labels or ())
-        if label is not None and wins[place] == wins[place]
-    ]
-    if not places:
+    people = np.array(rows.labels or (), dtype=np.float64)
+    places = np.flatnonzero(~np.isnan(people + rows.wins()[: len(people)]))
+    if not len(places):
         return {"n": 0}
-    labels = [winner((rows.labels or ())[place] or 0.0) for place in places]
-    said = [winner(wins[place]) for place in places]
-    table = Counter(f"judge {win}, people {label}" for win, label in zip(said, labels, strict=True))
-    met, n = Counter(labels), len(places)
-    beside = {"chance": math.fsum(met[one] * times for one, times in Counter(said).items()) / n**2}
+    labels = [winner(label) for label in people[places].tolist()]
+    verdicts = [winner(win) for win in rows.wins()[places].tolist()]
+    share, kappa = accordance(verdicts, labels, rows.clusters[places])
+    rate, ci95, _ = Mean.of(share)
+    times, n = Counter(labels), len(places)
+    chance = math.fsum(times[one] * k for one, k in Counter(verdicts).items()) / n**2
+    agreement = {"n": n, "agreement": rate, "ci95": ci95, **named(kappa=kappa), "chance": chance}
     lengths = rows.compared.lengths[places][:, :2]
     if (lengths >= 0).all():
         longer = [winner(first - second + 0.5) for first, second in lengths.tolist()]
-        beside["longest"] = sum(map(operator.eq, longer, labels)) / n
-    same = same_said(said, labels, rows.clusters[places])
-    return {"n": n, **same, **beside, "table": dict(sorted(table.items()))}
+        agreement["longest"] = sum(map(operator.eq, longer, labels)) / n
+    pairs = zip(verdicts, labels, strict=True)
+    table = Counter(f"judge {verdict}, people {label}" for verdict, label in pairs)
+    return {**agreement, "table": dict(sorted(table.items()))}
 
 
-def same_said(said: Sequence[Any], labels: Sequence[Any], clusters: Integers) -> dict[str, Any]:
-    """In how many rows a judge says what people say, as a share and as Cohen's kappa, with their 95 %
-    intervals over clusters.
-    """
-    hits = np.array([float(a == b) for a, b in zip(said, labels, strict=True)])
-    share = mean_of(hits, clusters)
+def accordance(
+    verdicts: Sequence[Any], labels: Sequence[Any], clusters: Integers
+) -> tuple[Estimate | None, Estimate | None]:
+    """In how many rows a judge says what people say, as a share and as Cohen's kappa."""
+    hits = np.array(list(map(operator.eq, verdicts, labels)), dtype=np.float64)
     # labels that are all the same make kappa 0 whatever the judge says, also where it is right in
     # every row but one
     several = len(set(labels)) > 1
-    kappa = cohen_kappa_estimate(said, labels, clusters=clusters) if several else None
-    return {
-        "agreement": share.estimate,
-        "ci95": share.ci95,
-        "kappa": None if kappa is None else kappa.estimate,
-        "kappa_ci95": None if kappa is None else kappa.interval(),
-    }
+    kappa = cohen_kappa_estimate(verdicts, labels, clusters=clusters) if several else None
+    return mean_estimate(hits, clusters), kappa
 
 
 def winner(win: float) -> str:

@@ -466,7 +466,7 @@ def test_the_texts_of_a_long_table_do_not_stay_in_memory(tmp_path: Path) -> None
     assert table.stat().st_size > 20_000_000
     tracemalloc.start()
     try:
-        samples = Scoring.read(str(table), "q", ["x", "y"], Columns(cluster="y")).questions
+        samples = Scoring.read(str(table), "q", ["x", "y"], Columns(cluster="y")).samples
         assert sum(len(sample.output[0].answer.text) for sample in samples) > 20_000_000
         assert len(samples) == n and samples[-1].sample_id == f"line {n}"
         peak = tracemalloc.get_traced_memory()[1]
@@ -479,10 +479,10 @@ def test_a_counted_row_stays_in_memory_as_a_few_bytes() -> None:
     def held(n: int) -> int:
         """Bytes of a count of n rows."""
         task = Scoring.read([{"q": "q", "x": "x"}] * n, "q", ["x"])
-        one = judged(Length(), Length().evaluate_batch([task.questions[0]])[0])
+        one = judged(Length(), Length().evaluate_batch([task.samples[0]])[0])
         tracemalloc.start()
         try:
-            counter = task.rule().scorer()
+            counter = task.scorer()
             for row in range(n):
                 one.metadata["row"] = row
                 counter.add(one)
