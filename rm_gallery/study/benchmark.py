@@ -217,29 +217,31 @@ def estimate(asked: Asked, *, repeats: int = 1, **keywords: Unpack[Keywords]) ->
     if n is None:
         raise DataError("--estimate needs data whose rows can be counted.")
     wanted = set(seeded_positions(n, min(PROBE, n), asked.source.seed))
-    usages, seconds, lengths, probed = [], [], 0, 0
+    usages, seconds, length_of_all, length_of_probe = [], [], 0, 0
     for place, sample in enumerate(task.data.rows()):
         left_out = task.benchmark.left_out(sample, task.reward) is not None
         length = 0 if left_out else _length(sample)
-        lengths += length
+        length_of_all += length
         if place not in wanted:
             continue
-        probed += length
+        length_of_probe += length
         control, began = RunControl(), time.perf_counter()
         questions = [] if left_out else list(task.benchmark.questions(sample, task.reward))
         quiet = detached_options(asked.options, control=control)
         library_loop.drive(run_list(task.reward, questions, quiet, asked.hooks))
         seconds.append(time.perf_counter() - began)
-        if asked.options.batch and control.usage.cost is not None:
-            control.usage.cost *= BATCH_PRICE_SHARE
-        usages.append(control.usage)
+        usage = control.usage
+        if asked.options.batch and usage.cost is not None:
+            usage.cost *= BATCH_PRICE_SHARE
+        usages.append(usage)
     # ten rows by lot may be long or short ones: how long all rows are is known, and what is read
     # goes with it
-    longer = (lengths / n) / (probed / len(wanted)) if probed else 1.0
+    longer = (length_of_all / n) / (length_of_probe / len(wanted)) if length_of_probe else 1.0
     for usage in usages:
-        read, usage.input_tokens = usage.input_tokens, round(longer * usage.input_tokens)
-        if usage.cost is not None and read + usage.output_tokens:
-            usage.cost *= (usage.input_tokens + usage.output_tokens) / (read + usage.output_tokens)
+        tokens = usage.input_tokens + usage.output_tokens
+        usage.input_tokens = round(longer * usage.input_tokens)
+        if usage.cost is not None and tokens:
+            usage.cost *= (usage.input_tokens + usage.output_tokens) / tokens
     return Forecast.from_probe(usages, seconds, repeats * n, concurrency=asked.options.max_workers)
 
 
@@ -304,9 +306,14 @@ class _Counting:
                 lost.append(place.output)
         # speed: of most samples every answer has its score, and nobody asks whose answers they are
         sides = self.benchmark.sides(one) if games or lost else []
-        self.constancy.add(
-            scores, [(won, _named_winner(one, place, won, sides)) for place, won in games]
-        )
+        named_games = []
+        for place, verdict in games:
+            winner = place.first if verdict > 0 else place.second
+            # nobody is named where both are of one side, and for a right verdict: that all are
+            # right is no fault
+            at_fault = not one.chosen[winner] and sides[place.first] != sides[place.second]
+            named_games.append((verdict, sides[winner] if at_fault else ""))
+        self.constancy.add(scores, named_games)
         self.lengths.add(one.lengths, one.scores, [(*place, won) for place, won in games])
         self.missingness.add(
             one.status != "scored",
@@ -339,14 +346,6 @@ class _Counting:
             lengths=self.lengths.counts(),
             constant=self.constancy.sentence(turn),
         )
-
-
-def _named_winner(one: Judged, place: Pair, verdict: int, sides: Sequence[str]) -> str:
-    """The side that won a pair; empty where both are of one side, and for a right verdict: that
-    they all are is no fault.
-    """
-    won = place.first if verdict > 0 else place.second
-    return "" if one.chosen[won] or sides[place.first] == sides[place.second] else sides[won]
 
 
 def _by_length(one: Judged, turn: int) -> Judged:

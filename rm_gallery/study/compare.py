@@ -350,14 +350,13 @@ _Gaps = dict[str | None, _Gap]
 
 def _difference(name: str | None, gap: _Gap, worst: _Gap, best: _Gap) -> Difference:
     """A difference with what it would be at worst and at best for the second run."""
-    low, high = worst.paired, best.paired
-    known = low.difference is not None and high.difference is not None
+    low, high = worst.paired.difference, best.paired.difference
     return Difference(
         "all" if name is None else name or UNNAMED,
         *gap.means,
         gap.paired,
-        bounds=Interval(low.difference, high.difference) if known else None,
-        at_worst=low.interval,
+        bounds=None if low is None or high is None else Interval(low, high),
+        at_worst=worst.paired.interval,
         figure=gap.estimate if name is None else None,
     )
 
@@ -485,27 +484,26 @@ def _adjusted(compared: Sequence[tuple[RunComparison, int]]) -> list[RunComparis
     """
     comparisons = [comparison for comparison, _ in compared]
 
-    def corrected(parts: Sequence[Difference | None], same: bool) -> Iterator[Difference | None]:
-        known = [part for part in parts if part is not None]
-        p_values = [p for part in known if (p := part.paired.p_value) is not None]
-        figures = [part.figure for part in known if part.figure is not None]
+    def corrected(parts: Sequence[Difference], same: bool) -> Iterator[Difference]:
+        p_values = [p for part in parts if (p := part.paired.p_value) is not None]
+        figures = [part.figure for part in parts if part.figure is not None]
         adjusted = iter([p for p in max_t(figures) if p is not None] if same else holm(p_values))
         correction = None if len(p_values) < 2 else "max-T" if same else "Holm"
         for part in parts:
-            if part is not None and part.paired.p_value is not None:
+            if part.paired.p_value is not None:
                 part = replace(part, p_adjusted=next(adjusted), correction=correction)
-            yield part and replace(part, figure=None)
+            yield replace(part, figure=None)
 
     alike = len({samples for _, samples in compared}) == 1
-    agreements = [one.agreement for one in comparisons]
+    labelled = [one.agreement for one in comparisons if one.agreement]
     wholes = corrected([one.whole for one in comparisons], alike)
-    with_people = corrected(agreements, alike and None not in agreements)
+    agreements = corrected(labelled, alike and len(labelled) == len(comparisons))
     subsets = corrected([part for one in comparisons for part in one.by_subset], False)
     return [
         replace(
             one,
             whole=next(wholes),
-            agreement=next(with_people),
+            agreement=next(agreements) if one.agreement else None,
             by_subset=tuple(islice(subsets, len(one.by_subset))),
         )
         for one in comparisons

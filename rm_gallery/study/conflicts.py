@@ -99,10 +99,15 @@ class Conflicts(Record):
         left_out = "".join(f", {count} {status}" for status, count in self.lost.items())
         judge = " · judge {judge}" if self.judge else ""
         about = f"{{reward}} ({{kind}}){judge} · data: {{data}} · {{n_scored}} of {{n}} samples"
-        with_conflict = [
-            f"{example['id']}: {_conflict_in_words(example)}" for example in self.examples[:3]
-        ]
-        return [about.format_map(vars(self)) + left_out, *self.notes, *with_conflict]
+        lines = [about.format_map(vars(self)) + left_out, *self.notes]
+        for example in self.examples[:3]:
+            conflicts = [
+                f"answers {', '.join(map(str, one))} form a cycle" for one in example["cycles"]
+            ]
+            if pairs := [f"{i} and {j}" for i, j in example["contradictory"]]:
+                conflicts.insert(0, f"the orders disagree about {', '.join(pairs)}")
+            lines.append(f"{example['id']}: {'; '.join(conflicts)}")
+        return lines
 
 
 @door()
@@ -164,15 +169,6 @@ def samples_of(source: Source) -> tuple[list[DataSample], str, dict[str, Any]]:
         source = replace(source, benchmark="preferences")
     dataset = source.open()
     return list(dataset.rows()), dataset.name, dataset.identity()
-
-
-def _conflict_in_words(example: Mapping[str, Any]) -> str:
-    """A conflict in words."""
-    pairs = [f"{i} and {j}" for i, j in example["contradictory"]]
-    circles = [f"answers {', '.join(map(str, group))} form a cycle" for group in example["cycles"]]
-    return "; ".join(
-        [*([f"the orders disagree about {', '.join(pairs)}"] if pairs else []), *circles]
-    )
 
 
 # -- reading ---------------------------------------------------------------------------------------

@@ -157,7 +157,7 @@ class Pairs:
         return cls(runs, np.stack(sides))
 
     def __len__(self) -> int:
-        return self.samples.shape[1]
+        return int(self.samples.shape[1])
 
     def __getitem__(self, kept: Any) -> Pairs:
         """Some of them, by a mask or by places."""
@@ -170,12 +170,12 @@ class Pairs:
     @property
     def credit(self) -> Floats:
         """Credits, a row a run."""
-        return self.column("credit")
+        return np.asarray(self.column("credit"), dtype=np.float64)
 
     @property
     def subset(self) -> Integers:
         """Numbers of the subsets."""
-        return self.column("subset")[0]
+        return np.asarray(self.samples["subset"][0])
 
     def _where(self, known: Bools) -> Pairs:
         """Those of which this is known in both runs."""
@@ -184,11 +184,11 @@ class Pairs:
 
     @property
     def _missing(self) -> Bools:
-        return self.column("lost") != _NOBODY
+        return np.asarray(self.samples["lost"] != _NOBODY)
 
     @property
     def _present(self) -> Bools:
-        return self.column("place") != ABSENT
+        return np.asarray(self.samples["place"] != ABSENT)
 
     @property
     def shared(self) -> Pairs:
@@ -211,7 +211,8 @@ class Pairs:
     @property
     def only_one(self) -> list[int]:
         """How many only the first run has, and how many only the second."""
-        return (~self._present).sum(axis=1)[::-1].tolist()
+        absent_in_first, absent_in_second = (~self._present).sum(axis=1).tolist()
+        return [absent_in_second, absent_in_first]
 
     @cached_property
     def clusters(self) -> Integers:
@@ -223,15 +224,15 @@ class Pairs:
         sample without a cluster is one of its own.
         """
         strata = None if weights is None else self.subset
-        if self.best is None:
-            return OldAndNew(*self.credit, self.clusters, strata=strata, weights=weights)
-        known = np.where(self._missing, math.nan, self.credit)
-        pairs = OldAndNew(*known, self.clusters, strata=strata, weights=weights)
-        return pairs.filled(self.best)
+        filled = self._missing & (self.best is not None)
+        old, new = np.where(filled, math.nan, self.credit)
+        pairs = OldAndNew(old, new, self.clusters, strata=strata, weights=weights)
+        return pairs if self.best is None else pairs.filled(self.best)
 
     def agreements(self) -> OldAndNew:
         """How far the second run agrees with people beside how far the first does."""
-        return OldAndNew(*self.column("agreement"), self.clusters)
+        old, new = self.column("agreement")
+        return OldAndNew(old, new, self.clusters)
 
     def missing(self, number: int) -> dict[str, int]:
         """What has no score in one run (0 or 1), of those `wanted`, by who caused it."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
-from typing import Any, ClassVar, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
 
 from rm_gallery.core.data.labels import VALUE, value_of
 from rm_gallery.core.data.load.converters import RowRef
@@ -37,6 +37,9 @@ from rm_gallery.study.sheet import Sheet, groups_of, label_chances, labels_of
 from rm_gallery.study.source import Data, sharded
 from rm_gallery.study.table_rows import Columns as Columns
 from rm_gallery.study.table_rows import TableSamples
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Label = Callable[[Any], float | None]
 
@@ -211,11 +214,10 @@ class TableTask(Benchmark):
 
         def concluded(report: Report) -> Report:
             reasons = dict(report.reasons)
-            if self.samples.blank:
-                reasons[BLANK_REASON] = self.samples.blank_reason()
-            if self.short:
-                why = self.samples.why_blank(self.short[0])
-                reasons[BLANK_ANSWER] = {"n": len(self.short), "example": why}
+            blank = [*self.samples.blank]
+            for name, rows in ((BLANK_REASON, blank), (BLANK_ANSWER, self.short)):
+                if n := self.n_counted(rows):
+                    reasons[name] = {"n": n, "example": self.samples.why_blank(rows[0])}
             if chosen.run_dir is not None:
                 self.samples.keep_blank(chosen.run_dir)
             return self.finished(
@@ -236,6 +238,10 @@ class TableTask(Benchmark):
     ) -> tuple[RunOptions, Sequence[DataSample]]:
         """How the run goes, and the samples in the order in which they are judged."""
         return options, self.samples
+
+    def n_counted(self, rows: Sequence[int]) -> int:
+        """How many of these rows are part of what was asked."""
+        return len(rows)
 
     def finished(self, report: Report, reward: BaseReward) -> Report:
         """The report with figures that are known only after the run."""
@@ -409,7 +415,7 @@ class _ScoreCounter:
         parts |= {name: part(values, places) for name, places in rows.subgroups().items()}
         extra: dict[str, Any] = {"spread": spread_of(values[~np.isnan(values)])}
         if task.labels is not None:
-            labels = np.array(task.labels, dtype=float)
+            labels = rows.people
             extra["agreement"] = self._agreement(values, labels)
             extra["corrected"] = rows.corrected(values, None, task.bounds)
             low, high = task.bounds
@@ -521,15 +527,13 @@ class Scoring(TableTask):
         """Start counting."""
         return _ScoreCounter(self)
 
-    def begun(
-        self, reward: BaseReward, options: RunOptions, seed: int
-    ) -> tuple[RunOptions, Sequence[DataSample]]:
+    def facing(self, reward: BaseReward) -> Self:
         """Take over the reward's range and direction."""
         within = reward.range_over(self.samples.sheet.rows)
         self.bounds = open_ended(within)
         self.threshold = middle_of(*within) if reward.threshold is None else reward.threshold
         self.turn = 1.0 if reward.higher_is_better else -1.0
-        return super().begun(reward, options, seed)
+        return self
 
 
 Scoring.name = "scores"  # no name of the catalogue: it cannot be asked for without a table

@@ -27,7 +27,6 @@ from rm_gallery.core.utils.file import to_line
 from rm_gallery.core.utils.names import unknown_name
 from rm_gallery.study.runs import SAMPLES
 from rm_gallery.study.sheet import (
-    Cell,
     MadeWhenAsked,
     Sheet,
     cell_of,
@@ -72,10 +71,6 @@ class Clusters:
 def hash_of(name: str) -> int:
     """The first 64 bits of a name's SHA-256."""
     return int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:8], "big")
-
-
-def _prompt_hash(text: Cell, place: int) -> int:
-    return hash_of(f"row {place}" if text is None else " ".join(text.split()))
 
 
 def _clusters(sheet: Sheet, hashes: Any, cluster: str | None) -> tuple[Clusters, str]:
@@ -203,7 +198,8 @@ class TableSamples(MadeWhenAsked[TableSample]):
         for place, row in enumerate(sheet.rows):
             asked = None if prompt is None else cell_of(row, prompt)
             cells = [cell_of(row, name) if roles else "" for name in self.answers]
-            hashes.append(_prompt_hash(text_of_cell(asked), place))
+            text = text_of_cell(asked)
+            hashes.append(hash_of(f"row {place}" if text is None else " ".join(text.split())))
             filled = sum(cell is not None for cell in cells)
             if prompt is not None and asked is None:
                 self.blank[place] = prompt
@@ -288,29 +284,25 @@ class TableSamples(MadeWhenAsked[TableSample]):
         stop before the end.
         """
         judgements = self.judgements(reward)
+        prompt = "no column of prompts" if self.prompt is None else f"prompt '{self.prompt}'"
+        names = ", ".join(f"'{name}'" for name in self.answers)
+        n_labels = None if labels is None else len(labels) - list(labels).count(None)
         lines = [
             f"{self.sheet.name}: {len(self.sheet)} rows ({self.sheet.understood}); columns: "
             f"{', '.join(self.sheet.columns)}",
-            self._texts_read(),
+            f"{prompt}, answers {names}" if self.has_answers else f"{prompt}, no column of answers",
             self.clustered_by,
             _unused_cluster(self.sheet, self.columns.cluster),
             *self.sheet.notes,
             "{n} rows cannot be judged; {example}".format(**self.blank_reason())
             if self.blank
             else "",
-            ""
-            if labels is None
-            else f"{sum(label is not None for label in labels)} rows have a label",
+            "" if n_labels is None else f"{n_labels} rows have a label",
             f"{len(self)} rows to judge with {reward.name}: {judgements:,} judgements, "
             f"{self._calls(reward, judgements)}"
             + (", fewer if it is decided earlier" if early else ""),
         ]
         return [line for line in lines if line]
-
-    def _texts_read(self) -> str:
-        asked = "no column of prompts" if self.prompt is None else f"prompt '{self.prompt}'"
-        names = ", ".join(f"'{name}'" for name in self.answers)
-        return f"{asked}, answers {names}" if self.has_answers else f"{asked}, no column of answers"
 
     def check(self, reward: BaseReward) -> None:
         """Raise ConfigError where no column holds what the reward reads."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rm_gallery.core.data.labels import VERDICT, verdict_of
-from rm_gallery.core.data.schema import DataSample, TableSample
+from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
@@ -25,8 +25,6 @@ from rm_gallery.study import winrate_figures as figures
 from rm_gallery.study.runs import is_run, open_run
 from rm_gallery.study.sheet import joined, open_sheet
 from rm_gallery.study.table import (
-    BLANK_ANSWER,
-    BLANK_REASON,
     NOT_BEGUN,
     ROW_STATUSES,
     Columns,
@@ -145,14 +143,20 @@ class _WinCounter:
 
     def __init__(self, task: WinRateTask) -> None:
         self._task = task
-        self._compared = figures.Compared(len(task.samples.sheet), len(task.samples.answers))
+        self._rows = figures.ComparedRows(
+            task.samples.clusters.codes,
+            task.labels,
+            task.probabilities,
+            task.groups,
+            len(task.samples.answers),
+        )
         self._row_statuses = task.row_statuses()
 
     def add(self, judged: Judged) -> float | None:
         """Count one row; its credit is the win of the first column over the second."""
         row: int = judged.metadata["row"]
-        win = self._compared.add(row, judged)
-        any_win = judged.status != "scored" or self._compared.any_win(row)
+        win = self._rows.add(row, judged)
+        any_win = judged.status != "scored" or self._rows.any_win(row)
         self._row_statuses[row] = row_status_of(judged) if any_win else _NO_WIN
         if win is None:
             self._task.lacks_answer(judged)
@@ -163,22 +167,20 @@ class _WinCounter:
     def report(self) -> WinRateReport:
         """Report what was counted so far."""
         task, names = self._task, self._task.samples.answers
-        clusters = task.samples.clusters.codes
-        compared, row_statuses, groups = self._compared, self._row_statuses, task.groups
+        rows, row_statuses = self._rows, self._row_statuses
         every: Any = slice(None)
         if task.until is not None:
-            counted = task.until.counted(len(clusters))
-            compared = compared.only(counted)
+            counted = task.until.counted(len(row_statuses))
+            rows = rows.only(counted)
             row_statuses = np.where(counted, row_statuses, np.uint8(NOT_BEGUN))
             if task.until.decided:  # the rows behind the stop are no part of what was asked
                 every = counted
-                groups = {
+                rows.groups = {
                     by: [name if own else None for name, own in zip(cells, counted, strict=True)]
-                    for by, cells in groups.items()
+                    for by, cells in rows.groups.items()
                 }
-        rows = figures.ComparedRows(clusters, task.labels, task.probabilities, groups, compared)
         wins = rows.wins()
-        mean = figures.mean_estimate(wins, clusters)
+        mean = figures.mean_estimate(wins, rows.clusters)
         subgroups = figures.subgroups_of(rows)
         extra: dict[str, Any] = {
             "a": names[0],
@@ -303,23 +305,22 @@ class WinRateTask(TableTask):
         self, reward: BaseReward, options: RunOptions, seed: int
     ) -> tuple[RunOptions, Sequence[DataSample]]:
         """Prepare to stop where it is settled, if that is wanted."""
-        samples: Sequence[TableSample] = self.samples
         control = options.control or RunControl()
-        if self.until_decided:  # in a seeded order, clusters together
-            clusters: dict[int, list[int]] = {}
-            for row, cluster in enumerate(self.samples.clusters.codes.tolist()):
-                clusters.setdefault(cluster, []).append(row)
-            turns = list(clusters.values())
-            random.Random(seed).shuffle(turns)
-            places = {sample.place["row"]: place for place, sample in enumerate(samples)}
-            samples = [samples[places[row]] for turn in turns for row in turn if row in places]
-            self.until = _UntilDecided(turns, control, self.samples.blank)
-            if options.run_dir and not options.force_new and is_run(options.run_dir):
-                self.until.look_back(Path(options.run_dir))
-        about = {"until_decided": self.until_decided}
-        return replace(
-            options, control=control, manifest={**about, **(options.manifest or {})}
-        ), samples
+        manifest = {"until_decided": self.until_decided, **(options.manifest or {})}
+        options = replace(options, control=control, manifest=manifest)
+        if not self.until_decided:
+            return options, self.samples
+        clusters: dict[int, list[int]] = {}  # in a seeded order, clusters together
+        for row, cluster in enumerate(self.samples.clusters.codes.tolist()):
+            clusters.setdefault(cluster, []).append(row)
+        turns = list(clusters.values())
+        random.Random(seed).shuffle(turns)
+        self.until = _UntilDecided(turns, control, self.samples.blank)
+        if options.run_dir and not options.force_new and is_run(options.run_dir):
+            self.until.look_back(Path(options.run_dir))
+        by_row = {sample.place["row"]: place for place, sample in enumerate(self.samples)}
+        order = [by_row[row] for turn in turns for row in turn if row in by_row]
+        return options, [self.samples[place] for place in order]
 
     def finished(self, report: Report, reward: BaseReward) -> WinRateReport:
         """For a run that may stop early, add the interval valid at every look."""
@@ -350,15 +351,15 @@ class WinRateTask(TableTask):
         if not self.until.decided:
             return report
         reasons = {
-            name: value
-            for name, value in report.reasons.items()
-            if not name.startswith("stopped: ")
+            name: why for name, why in report.reasons.items() if not name.startswith("stopped: ")
         }
-        for name, rows in ((BLANK_REASON, [*self.samples.blank]), (BLANK_ANSWER, self.short)):
-            if blank := reasons.pop(name, None):
-                n = int(self.until.counted(total)[rows].sum())
-                reasons |= {name: {**blank, "n": n}} if n else {}
         return replace(report, stopped=None, reasons=reasons)
+
+    def n_counted(self, rows: Sequence[int]) -> int:
+        """How many of these rows come before the stop."""
+        if self.until is None or not self.until.decided:
+            return len(rows)
+        return int(self.until.counted(len(self.samples.sheet))[rows].sum())
 
 
 WinRateTask.name = "winrate"  # no name of the catalogue: it cannot be asked for without a table

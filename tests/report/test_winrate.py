@@ -31,7 +31,7 @@ from rm_gallery.gallery.benchmarks.judgements import judged
 from rm_gallery.study.runs import open_run
 from rm_gallery.study.table import Columns, Scoring, score_table
 from rm_gallery.study.winrate import _UntilDecided, winrate
-from rm_gallery.study.winrate_figures import Compared, ComparedRows, flips_of
+from rm_gallery.study.winrate_figures import ComparedRows, flips_of
 from tests.benchmarks.judges import lengths
 from tests.reward.rewards import ranked, scored
 from tests.support.judge_server import Answer, JudgeCall, Judgement, JudgeServer
@@ -433,11 +433,12 @@ def test_little_to_go_on_is_said_and_no_interval_is_a_point(
 
 
 def test_flips_of_one_conversation_do_not_count_as_many() -> None:
-    compared, places = Compared(40, 2), np.arange(40)
-    compared.orders[:, 0] = [(1, 1) if k % 8 < 4 else (1, -1) for k in places]
-    alone, together = (
-        flips_of(ComparedRows(places // size, compared=compared))["ci95"] for size in (1, 4)
-    )
+    places, intervals = np.arange(40), []
+    for size in (1, 4):
+        compared = ComparedRows(places // size, columns=2)
+        compared.orders[:, 0] = [(1, 1) if k % 8 < 4 else (1, -1) for k in places]
+        intervals.append(flips_of(compared)["ci95"])
+    alone, together = intervals
     assert together.high - together.low > 1.5 * (alone.high - alone.low)
 
 
