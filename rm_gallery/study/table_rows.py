@@ -390,13 +390,13 @@ def _check_named(
     """ConfigError where the columns of prompts, answers and references are not there, are one, or
     hold no texts.
     """
+    times = Counter([*([] if prompt is None else [prompt]), *roles.values()])
+    if doubled := [name for name, n in times.items() if n > 1]:
+        raise ConfigError(
+            f"column '{doubled[0]}' is named twice; prompt and answers are columns of their own."
+        )
     named = {} if prompt is None else {prompt: "--prompt"}
-    for role, name in roles.items():
-        if name in named:
-            raise ConfigError(
-                f"column '{name}' is named twice; prompt and answers are columns of their own."
-            )
-        named[name] = role.split()[0]
+    named |= {name: role.split()[0] for role, name in roles.items()}
     for name, role in named.items():
         sheet.require(name, role)
     if columns.reference is not None:
