@@ -444,14 +444,14 @@ def _judge_table(
     from rm_gallery.study.winrate import WinRateTask
 
     reward, options = run.build(name), run.options()
-    gate, copy = rows.gate(own_unit=task.rule().name == "scores"), None
+    gate, copy = rows.gate(own_unit=task.name == "scores"), None
     if rows.annotate is not None:
         names = ("encoding", "separator", "sheet", "header_row")
         copy = Annotation(
             rows.annotate,
             data[0],
             {name: getattr(columns, name) for name in names},
-            task.questions.answers,
+            task.samples.answers,
             reward,
             isinstance(task, WinRateTask),
             limit=rows.limit is not None,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -28,7 +28,8 @@ from rm_gallery.core.reward.channel import note_on
 from rm_gallery.core.reward.compose import Composition
 from rm_gallery.core.reward.run import run_list, run_unordered
 from rm_gallery.core.score import stopped
-from rm_gallery.core.stats.consistency import variance_parts
+from rm_gallery.core.stats.changes import SAME
+from rm_gallery.core.stats.consistency import Repeats, variance_parts
 from rm_gallery.core.stats.constant import Constancy, LengthCount
 from rm_gallery.core.stats.denominator import NEVER_BEGUN, MissingnessTest, added, mean_bounds
 from rm_gallery.core.stats.intervals import Interval
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Figure)
 PROBE = 10
 """Samples judged for an estimate."""
-_SAME = 1e-9
 _UNSAFE = re.compile(r"[^\w.-]+")
 
 OnJudged = Callable[[Judged, "float | None"], None]
@@ -217,29 +217,31 @@ def estimate(asked: Asked, *, repeats: int = 1, **keywords: Unpack[Keywords]) ->
     if n is None:
         raise DataError("--estimate needs data whose rows can be counted.")
     wanted = set(seeded_positions(n, min(PROBE, n), asked.source.seed))
-    usages, seconds, lengths, probed = [], [], 0, 0
+    usages, seconds, length_of_all, length_of_probe = [], [], 0, 0
     for place, sample in enumerate(task.data.rows()):
         left_out = task.benchmark.left_out(sample, task.reward) is not None
         length = 0 if left_out else _length(sample)
-        lengths += length
+        length_of_all += length
         if place not in wanted:
             continue
-        probed += length
+        length_of_probe += length
         control, began = RunControl(), time.perf_counter()
         questions = [] if left_out else list(task.benchmark.questions(sample, task.reward))
         quiet = detached_options(asked.options, control=control)
         library_loop.drive(run_list(task.reward, questions, quiet, asked.hooks))
         seconds.append(time.perf_counter() - began)
-        if asked.options.batch and control.usage.cost is not None:
-            control.usage.cost *= BATCH_PRICE_SHARE
-        usages.append(control.usage)
+        usage = control.usage
+        if asked.options.batch and usage.cost is not None:
+            usage.cost *= BATCH_PRICE_SHARE
+        usages.append(usage)
     # ten rows by lot may be long or short ones: how long all rows are is known, and what is read
     # goes with it
-    longer = (lengths / n) / (probed / len(wanted)) if probed else 1.0
+    longer = (length_of_all / n) / (length_of_probe / len(wanted)) if length_of_probe else 1.0
     for usage in usages:
-        read, usage.input_tokens = usage.input_tokens, round(longer * usage.input_tokens)
-        if usage.cost is not None and read + usage.output_tokens:
-            usage.cost *= (usage.input_tokens + usage.output_tokens) / (read + usage.output_tokens)
+        tokens = usage.input_tokens + usage.output_tokens
+        usage.input_tokens = round(longer * usage.input_tokens)
+        if usage.cost is not None and tokens:
+            usage.cost *= (usage.input_tokens + usage.output_tokens) / tokens
     return Forecast.from_probe(usages, seconds, repeats * n, concurrency=asked.options.max_workers)
 
 
@@ -247,6 +249,9 @@ def _length(sample: DataSample) -> int:
     return sum(len(message.text) for message in sample.input) + sum(
         len(output.answer.text) for output in sample.output
     )
+
+
+_TURNS = {"longest": 1, "shortest": -1}
 
 
 class _Counting:
@@ -257,19 +262,15 @@ class _Counting:
     def __init__(
         self, benchmark: Benchmark, scorer: RuleScorer, seed: int, baselines: bool
     ) -> None:
-        self.benchmark, self.scorer, self.reasons, self.missingness = (
-            benchmark,
-            scorer,
-            Reasons(),
-            MissingnessTest(),
-        )
+        self.benchmark, self.scorer = benchmark, scorer
+        self.reasons, self.missingness = Reasons(), MissingnessTest()
         self.constancy, self.lengths = Constancy(), LengthCount()
-        turns = {"longest": 1, "shortest": -1} if benchmark.baselines and baselines else {}
-        self.baselines = {name: benchmark.scorer(seed) for name in turns}
+        self.baselines = {
+            name: benchmark.scorer(seed) for name in _TURNS if benchmark.baselines and baselines
+        }
         for baseline in self.baselines.values():
             if isinstance(baseline, PooledScorer):  # speed: their scores are all that is shown
                 baseline.only_scores()
-        self.by_length = list(zip(turns.values(), self.baselines.values(), strict=True))
 
     def add(self, one: Judged, asked: bool = True) -> float | None:
         """Count one sample and give what it earned; one that the reward was not asked about counts
@@ -278,11 +279,10 @@ class _Counting:
         credit = self.scorer.add(one)
         for counted in self.benchmark.in_turn(one):
             self._observe(counted)
-            for turn, baseline in self.by_length:
-                baseline.add(_by_length(counted, turn) if asked else counted)
-            if counted.issues:
-                for issue in {issue.reason: issue for issue in counted.issues}.values():
-                    self.reasons.add(f"{status_of([issue])}: {issue.reason}", issue.message)
+            for name, baseline in self.baselines.items():
+                baseline.add(_by_length(counted, _TURNS[name]) if asked else counted)
+            for issue in {issue.reason: issue for issue in counted.issues}.values():
+                self.reasons.add(f"{status_of([issue])}: {issue.reason}", issue.message)
         return credit
 
     def _observe(self, one: Judged) -> None:
@@ -306,9 +306,14 @@ class _Counting:
                 lost.append(place.output)
         # speed: of most samples every answer has its score, and nobody asks whose answers they are
         sides = self.benchmark.sides(one) if games or lost else []
-        self.constancy.add(
-            scores, [(won, _named_winner(one, place, won, sides)) for place, won in games]
-        )
+        named_games = []
+        for place, verdict in games:
+            winner = place.first if verdict > 0 else place.second
+            # nobody is named where both are of one side, and for a right verdict: that all are
+            # right is no fault
+            at_fault = not one.chosen[winner] and sides[place.first] != sides[place.second]
+            named_games.append((verdict, sides[winner] if at_fault else ""))
+        self.constancy.add(scores, named_games)
         self.lengths.add(one.lengths, one.scores, [(*place, won) for place, won in games])
         self.missingness.add(
             one.status != "scored",
@@ -341,14 +346,6 @@ class _Counting:
             lengths=self.lengths.counts(),
             constant=self.constancy.sentence(turn),
         )
-
-
-def _named_winner(one: Judged, place: Pair, verdict: int, sides: Sequence[str]) -> str:
-    """The side that won a pair; empty where both are of one side, and for a right verdict: that
-    they all are is no fault.
-    """
-    won = place.first if verdict > 0 else place.second
-    return "" if one.chosen[won] or sides[place.first] == sides[place.second] else sides[won]
 
 
 def _by_length(one: Judged, turn: int) -> Judged:
@@ -408,37 +405,33 @@ def score_recorded(
         raise ConfigError("give one file of recorded judgements, with --scores or with --replay.")
     started, benchmark = time.monotonic(), benchmark.under(**(rule or {}))
     read = benchmark.recorded_scores if scores is not None else benchmark.replayed
-    groups: dict[str, tuple[dict[str, Any], _Counting, list[dict[str, Any]]]] = {}
+    counts: dict[str, _Counting] = {}
+    groups: dict[str, dict[str, Any]] = {}
+    lines = defaultdict[str, list[dict[str, Any]]](list)
     for group, one in read(rows_in(Path(path)), None if data is None else data.rows()):
-        if repr(group) not in groups:
-            counting = _Counting(
-                benchmark, benchmark.recorded_scorer(seed), seed, baselines=data is not None
-            )
-            groups[repr(group)] = group, counting, []
-        _, counting, lines = groups[repr(group)]
-        credit = counting.add(one)
+        key = repr(group)
+        if key not in groups:
+            scorer = benchmark.recorded_scorer(seed)
+            groups[key] = group
+            counts[key] = _Counting(benchmark, scorer, seed, baselines=data is not None)
+        credit = counts[key].add(one)
         if run_dir is not None:
-            lines.append(sample_record(None, one, credit))
+            lines[key].append(sample_record(None, one, credit))
     if not groups:
         raise DataError(f"{path}: no recorded judgement found; give a file with at least one row.")
     recorded: Recorded = []
-    for group, counting, lines in groups.values():
+    for key, group in groups.items():
         name = " ".join(map(str, group.values()))
         report = replace(
-            counting.report(data),
+            counts[key].report(data),
             reward=name or Path(path).name,
             data=str(path) if data is None else f"{path} on {data.name}",
             seconds=time.monotonic() - started,
         )
         recorded.append((group, report))
         if run_dir is not None:
-            _keep(
-                Path(run_dir) / _UNSAFE.sub("_", name).strip("._")
-                if len(groups) > 1
-                else Path(run_dir),
-                report,
-                lines,
-            )
+            below = _UNSAFE.sub("_", name).strip("._") if len(groups) > 1 else ""
+            _keep(Path(run_dir) / below, report, lines[key])
     return recorded
 
 
@@ -492,7 +485,7 @@ def evaluate_repeatedly(
     clusters: dict[tuple[str, int], str] = {}
     reports: list[Report] = []
     for number in range(repeats):
-        seen: Counter[str] = Counter()
+        seen = Counter[str]()
         credits.append({})
 
         def keep_credit(one: Judged, credit: float | None, seen: Counter[str] = seen) -> None:
@@ -504,9 +497,8 @@ def evaluate_repeatedly(
             clusters.setdefault((name, seen[name]), one.cluster)
             seen[name] += 1
 
-        own = replace(
-            chosen, run_dir=repeat_folder(chosen.run_dir, number), repeat=chosen.repeat + number
-        )
+        folder = repeat_folder(chosen.run_dir, number)
+        options = replace(chosen, run_dir=folder, repeat=chosen.repeat + number)
         reports.append(
             evaluate(
                 asked.reward,
@@ -514,7 +506,7 @@ def evaluate_repeatedly(
                 shard=shard,
                 on_judged=keep_credit,
                 hooks=asked.hooks,
-                options=own,
+                options=options,
             )
         )
         if reports[-1].stopped:
@@ -523,31 +515,28 @@ def evaluate_repeatedly(
             # killed from here on, the folder says that repeats are missing
             missing = f"{number + 1} of {repeats} repeats are done; the same command continues them"
             replace(reports[0], stopped=missing).save(Path(chosen.run_dir) / REPORT)
-    report = _mean_report(
-        reports, [[run.get(name) for name in clusters] for run in credits], list(clusters.values())
+    parts = variance_parts(
+        [[run.get(name) for name in clusters] for run in credits], clusters=list(clusters.values())
     )
+    report = _mean_report(reports, parts)
     if chosen.run_dir is not None:
         report.save(Path(chosen.run_dir) / REPORT)
     return report
 
 
-def _mean_report(
-    reports: Sequence[Report], credits: Sequence[Sequence[float | None]], clusters: Sequence[str]
-) -> Report:
-    names = dict.fromkeys(name for report in reports for name in report.by_subset)
+def _mean_report(reports: Sequence[Report], parts: Repeats | None) -> Report:
     subsets = {
         name: _mean_figure([r.by_subset[name] for r in reports if name in r.by_subset])
-        for name in names
+        for name in dict.fromkeys(name for report in reports for name in report.by_subset)
     }
     whole = _mean_figure(reports)
     about: dict[str, Any] = {"n": len(reports), "scores": [report.score for report in reports]}
-    parts = variance_parts(credits, clusters=clusters)
     if parts is not None:
         shown = ("judge_variance", "prompt_variance", "judge_share", "run_sd", "unstable")
         about |= {name: getattr(parts, name) for name in shown}
         # a headline that is the mean of the credits has their interval; one of weighted parts keeps
         # that of a single run
-        if whole.score is not None and abs(whole.score - parts.score) < _SAME:
+        if whole.score is not None and abs(whole.score - parts.score) < SAME:
             whole = replace(whole, ci95=parts.ci95)
             about["ci95_same_prompts"] = parts.ci95_same_prompts
     usage: dict[str, Any] = {}
@@ -570,12 +559,13 @@ def _mean_figure(figures: Sequence[F]) -> F:
     """The figure of the repeat that lost most, with the mean score and the mean interval and limits
     of all; further figures are its own.
     """
-    worst = min(figures, key=lambda figure: figure.n_scored)
-    scored = [figure for figure in figures if figure.score is not None]
-    score = math.fsum(figure.score or 0.0 for figure in scored) / len(scored) if scored else None
-    ci95 = mean_bounds(figure.ci95 for figure in figures)
-    bounds = mean_bounds(figure.bounds for figure in figures)
-    return replace(worst, score=score, ci95=ci95, bounds=bounds)
+    scores = [figure.score for figure in figures if figure.score is not None]
+    return replace(
+        min(figures, key=lambda figure: figure.n_scored),
+        score=math.fsum(scores) / len(scores) if scores else None,
+        ci95=mean_bounds(figure.ci95 for figure in figures),
+        bounds=mean_bounds(figure.bounds for figure in figures),
+    )
 
 
 def _repeats_in_words(about: dict[str, Any]) -> str:

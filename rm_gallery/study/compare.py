@@ -4,8 +4,9 @@ on which samples.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -31,8 +32,8 @@ from rm_gallery.gallery.benchmarks.figures import (
 )
 from rm_gallery.gallery.benchmarks.lead import HELD_TO_NO_LABELS, MEAN_SCORE, by_cause
 from rm_gallery.gallery.benchmarks.rewardbench2 import TIES_RULE, ties_difference
-from rm_gallery.study.paired_runs import ABSENT, Codes, Pairs, RunSamples, suspicion_of
-from rm_gallery.study.runs import OpenRun, open_run
+from rm_gallery.study.paired_runs import Codes, Pairs, RunSamples, suspicion_of
+from rm_gallery.study.runs import OpenRun, SampleRow, open_run
 
 LEVEL = 0.05
 """A p-value, corrected for all that was tested, below which something is shown."""
@@ -210,14 +211,14 @@ def _compare(first: RunSamples, second: RunSamples, examples: int) -> tuple[RunC
     for samples in (first, second):
         _check_credits(samples)
     runs, every = (first.run, second.run), Pairs.of(first, second)
-    only = [int((side == ABSENT).sum()) for side in every.place[::-1]]
-    _check_answers(runs, only)
+    n_first_only, n_second_only = only_one = every.only_one
+    _check_answers(runs, only_one)
     pairs, wanted = every.shared, every.wanted
-    agreements = pairs.agreements()
     del every  # of a million samples tens of megabytes
     if not len(pairs):
         names = " and ".join(run.folder.name for run in runs)
         raise ConfigError(f"{names} have no sample in common; compare runs on the same data.")
+    agreements = pairs.agreements()
     notes: list[str] = []
     missing = {name: wanted.missing(k) for k, name in enumerate(("first", "second"))}
     if pairs.credited_once > 0.05 * len(pairs):
@@ -226,27 +227,24 @@ def _compare(first: RunSamples, second: RunSamples, examples: int) -> tuple[RunC
         pairs, wanted = pairs.by_cluster(), wanted.by_cluster()
         notes.append("samples of one prompt share a credit and are compared prompt by prompt")
     scored, lacking = pairs.counted, any(missing.values())
-    figures, subset_notes = _figures(scored)
-    low, high = figures, figures
+    gaps, subset_notes = _gaps(scored)
+    ends = [gaps, gaps]
     if lacking:
-        low, high = (_figures(replace(wanted, best=best).counted)[0] for best in (0.0, 1.0))
-    whole, *parts = (_difference(name, figures[name], low, high) for name in figures)
-    limits = [
-        (one, other)
-        for name in figures
-        if name is not None
-        and (one := low.get(name, _NONE).gap)
-        and (other := high.get(name, _NONE).gap)
+        ends = [_gaps(replace(wanted, best=best).counted)[0] for best in (0.0, 1.0)]
+    limits = {name: [end.get(name, _Gap()) for end in ends] for name in gaps}
+    whole, *parts = (_difference(name, gap, *limits[name]) for name, gap in gaps.items())
+    known_limits = [
+        (low.estimate, high.estimate)
+        for name, (low, high) in limits.items()
+        if name is not None and low.estimate and high.estimate
     ]
-    alone = not crossed(scored.clusters, scored.subset)
-    rights = _mcnemar(scored) if first.run.by_labels else (None, None, None)
-    only_first, only_second, mcnemar_p = rights
-    notes += [
-        *subset_notes,
-        *(note for run in runs for note in run.caveats()),
-    ]
+    shared_clusters = crossed(scored.clusters, scored.subset)
+    only_first, only_second, mcnemar_p = (
+        _mcnemar(scored) if first.run.by_labels else (None, None, None)
+    )
+    notes += [*subset_notes, *(note for run in runs for note in run.caveats())]
     for model in sorted({*first.run.served, *second.run.served}):
-        before, now = (one_line(run.answered_as(model)) for run in (first.run, second.run))
+        before, now = (one_line(run.answered_as(model)) for run in runs)
         if before and now and before != now:
             in_each = (
                 f"{before} in {first.run.folder.name} and as {now} in {second.run.folder.name}"
@@ -265,40 +263,39 @@ def _compare(first: RunSamples, second: RunSamples, examples: int) -> tuple[RunC
         only_second=only_second,
         mcnemar_p=mcnemar_p,
         n_both=len(scored),
-        n_first_only=only[0],
-        n_second_only=only[1],
+        n_first_only=n_first_only,
+        n_second_only=n_second_only,
         n_unscored=len(pairs) - len(scored),
         missing=missing,
         suspicion=suspicion_of(pairs) if lacking else {},
         examples=tuple(_examples(scored, examples)),
         notes=tuple(notes),
-        heterogeneity=heterogeneity_between(limits) if alone else None,
+        heterogeneity=None if shared_clusters else heterogeneity_between(known_limits),
         agreement=_agreement(agreements),
     )
-    return comparison, hash(scored.place[0].tobytes())
+    return comparison, hash(scored.column("place")[0].tobytes())
 
 
 def _agreement(rows: OldAndNew) -> Difference | None:
     """Which run agrees more with people; None without rows that both agree or disagree on."""
-    gap = rows.difference
-    if gap is None:
+    gap = _Gap(int(rows.both.sum()), rows.means, rows.difference)
+    if gap.estimate is None:
         return None
-    paired = described(gap)._replace(n=int(rows.both.sum()))
-    return Difference("agreement with people", *rows.means, paired, figure=gap)
+    return Difference("agreement with people", *gap.means, gap.paired, figure=gap.estimate)
 
 
 def _check_credits(samples: RunSamples) -> None:
     """ConfigError where a figure is of no credits of samples, and where scores lie outside 0..1:
     comparing only the others would be biased.
     """
-    report, without = samples.run.report, np.isnan(samples.credit)
+    report, without = samples.run.report, np.isnan(samples.samples["credit"])
     own_unit = samples.run.rule == MEAN_SCORE
     if report.get("n_scored") and bool(without.all()) and not own_unit:
         raise ConfigError(
             f"{samples.run.holds}, a figure that no sample has a share of, so that samples cannot be "
             f"compared; rm-gallery report writes a page about each run."
         )
-    if own_unit and bool((samples.scored & without).any()):
+    if own_unit and bool((samples.samples["scored"] & without).any()):
         raise ConfigError(
             f"{samples.run.folder.name} holds scores that are no shares from 0 to 1, and are not "
             f"compared sample by sample. Score with a reward whose "
@@ -330,75 +327,75 @@ def _check_answers(runs: tuple[OpenRun, OpenRun], only: Sequence[int]) -> None:
         )
 
 
-_NOTHING = PairedDifference(None, None, None, None, 0, 0, 0)
+class _Gap(NamedTuple):
+    """Second minus first over `n` samples, the means of both, and what the uncertainty of the
+    difference rests on.
+    """
+
+    n: int = 0
+    means: tuple[float | None, float | None] = (None, None)
+    estimate: Estimate | None = None
+
+    @property
+    def paired(self) -> PairedDifference:
+        """The difference with interval and p-value."""
+        if self.estimate is None:
+            return PairedDifference(None, None, None, None, 0, 0, 0)
+        return described(self.estimate)._replace(n=self.n)
 
 
-class _Figure(NamedTuple):
-    """Second minus first, what both scored, and what the uncertainty of the difference rests on."""
-
-    paired: PairedDifference
-    means: tuple[float | None, float | None]
-    gap: Estimate | None = None
-
-
-_NONE = _Figure(_NOTHING, (None, None))
-_Figures = dict[str | None, _Figure]
+_Gaps = dict[str | None, _Gap]
 """By subset; the headline is that of None."""
 
 
-def _difference(name: str | None, figure: _Figure, worst: _Figures, best: _Figures) -> Difference:
+def _difference(name: str | None, gap: _Gap, worst: _Gap, best: _Gap) -> Difference:
     """A difference with what it would be at worst and at best for the second run."""
-    low, high = (end.get(name, _NONE).paired for end in (worst, best))
-    ends = low.difference, high.difference
+    low, high = worst.paired.difference, best.paired.difference
     return Difference(
         "all" if name is None else name or UNNAMED,
-        *figure.means,
-        figure.paired,
-        bounds=None if ends[0] is None or ends[1] is None else Interval(ends[0], ends[1]),
-        at_worst=low.interval,
-        figure=figure.gap if name is None else None,
+        *gap.means,
+        gap.paired,
+        bounds=None if low is None or high is None else Interval(low, high),
+        at_worst=worst.paired.interval,
+        figure=gap.estimate if name is None else None,
     )
 
 
-def _figures(pairs: Pairs) -> tuple[_Figures, list[str]]:
+def _gaps(pairs: Pairs) -> tuple[_Gaps, list[str]]:
     """The headline, the subsets and notes on them, of pairs that both runs have a credit of.
 
     The headline is the difference of the rule's own figure, where it is a mean of credits; else that
     of the mean credit, with a note.
     """
     if not len(pairs):
-        return {None: _NONE}, ["no sample is scored in both runs"]
-    first, here = pairs.runs[0], set(np.unique(pairs.subset).tolist())
-    subsets = {name: code for name, code in sorted(first.subsets.items()) if code in here}
+        return {None: _Gap()}, ["no sample is scored in both runs"]
+    first, present = pairs.runs[0], set(np.unique(pairs.subset).tolist())
+    subsets = {name: code for name, code in sorted(first.subsets.items()) if code in present}
     reported = first.run.report.get("by_subset")
     rules = reported if isinstance(reported, Mapping) else {}
-    parts, composites = _Figures(), dict[str, Estimate]()
+    parts, composites = _Gaps(), dict[str, Estimate]()
     for name, code in subsets.items():
-        own = pairs[pairs.subset == code]
-        changes = own.changes()
-        gap, sides = changes.difference, changes.means
-        if rules.get(name or UNNAMED, {}).get("rule") == TIES_RULE:  # it is no mean of credits
-            if not (of_ties := ties_difference(own.side(1), own.side(0))):
-                continue
-            gap, sides = of_ties[0], (of_ties[2], of_ties[1])
-            composites[name] = gap
-        assert gap is not None
-        parts[name] = _Figure(described(gap)._replace(n=len(own)), sides, gap)
+        part = pairs[pairs.subset == code]
+        if rules.get(name or UNNAMED, {}).get("rule") != TIES_RULE:
+            changes = part.changes()
+            parts[name] = _Gap(len(part), changes.means, changes.difference)
+        elif ties := ties_difference(part.side(1), part.side(0)):  # it is no mean of credits
+            composites[name], new, old = ties
+            parts[name] = _Gap(len(part), (old, new), composites[name])
     linear = {code: 1.0 for name, code in subsets.items() if name in parts.keys() - composites}
     is_mean, weights = _subset_weights(first, linear, len(linear) == len(subsets))
     kept = pairs if weights is None else pairs[np.isin(pairs.subset, list(weights))]
     changes = kept.changes(weights)
-    whole, sides = changes.difference, changes.means
+    whole, means = changes.difference, changes.means
     if composites:
-        each = [(whole, len(linear)), *((gap, 1) for gap in composites.values())]
-        whole = pooled([(gap, float(weight)) for gap, weight in each if gap is not None])
-        old, new = zip(*(own.means for own in parts.values()), strict=True)
-        sides = fmean(old), fmean(new)
-    paired = _NOTHING if whole is None else described(whole)._replace(n=len(pairs))
+        each = [(whole, float(len(linear))), *((gap, 1.0) for gap in composites.values())]
+        whole = pooled([(gap, weight) for gap, weight in each if gap is not None])
+        old_means, new_means = zip(*(part.means for part in parts.values()), strict=True)
+        means = fmean(old_means), fmean(new_means)
     note = (
         "the rule's figure is no mean of credits; the headline here is the mean credit per sample"
     )
-    return {None: _Figure(paired, sides, whole), **parts}, [] if is_mean else [note]
+    return {None: _Gap(len(pairs), means, whole), **parts}, [] if is_mean else [note]
 
 
 def _subset_weights(
@@ -416,9 +413,9 @@ def _subset_weights(
             return True, weights
     if not whole:
         return True, alike
-    score, known = report.get("score"), ~np.isnan(samples.credit)
-    for strata in (None, samples.subset[known]):
-        mean = clustered_mean(samples.credit[known], strata=strata)
+    score, known = report.get("score"), samples.samples[~np.isnan(samples.samples["credit"])]
+    for strata in (None, known["subset"]):
+        mean = clustered_mean(known["credit"].copy(), strata=strata)
         if mean is not None and isinstance(score, (int, float)):
             if abs(mean.estimate - score) < SAME:
                 return True, None if strata is None else alike
@@ -447,71 +444,69 @@ def _examples(scored: Pairs, wanted: int) -> Iterable[dict[str, Any]]:
     by id, among as many as are looked up.
     """
     chosen: list[int] = []
+    credits, places = scored.credit, scored.column("place")
     for turn in (1.0, -1.0):
-        changes = turn * (scored.credit[1] - scored.credit[0])
+        changes = turn * (credits[1] - credits[0])
         largest = np.argsort(-changes, kind="stable")
         largest = largest[changes[largest] > 0.0][: max(wanted, TIES)]
         # a folder holds its rows in the order in which they were finished
-        rows = scored.runs[0].rows(scored.place[0, largest].tolist())
-        names = [rows[place].id for place in scored.place[0, largest].tolist()]
+        rows = scored.runs[0].rows(places[0, largest].tolist())
+        names = [rows[place].id for place in places[0, largest].tolist()]
         order = sorted(zip(-changes[largest], map(len, names), names, largest, strict=True))
         chosen += [at for *_, at in order[:wanted]]
-    own = scored[chosen]
-    texts = [run.rows(places.tolist()) for run, places in zip(own.runs, own.place, strict=True)]
-    for places, credits in zip(own.place.T.tolist(), own.credit.T.tolist(), strict=True):
-        sides = [text[place] for text, place in zip(texts, places, strict=True)]
-        told = {
-            name: {
-                "credit": credit,
-                "scores": list(row.scores),
-                "reasons": [ended(text or "", LONGEST) for text in row.reasons],
-            }
-            for name, credit, row in zip(("first", "second"), credits, sides, strict=True)
-        }
-        row = sides[0]
+    first, second = (
+        [run.rows(at)[place] for place in at]
+        for run, at in zip(scored.runs, places[:, chosen].tolist(), strict=True)
+    )
+    for *rows_of_both, before, now in zip(first, second, *credits[:, chosen].tolist(), strict=True):
+        row = rows_of_both[0]
         yield {
             "id": row.id,
             "subset": row.subset,
-            "better": "second" if credits[1] > credits[0] else "first",
+            "better": "second" if now > before else "first",
             "prompt": ended(row.prompt, LONGEST),
             "answers": [ended(text, LONGEST) for text in row.answers],
             "labels": list(row.labels),
-            **told,
+            "first": _judged(rows_of_both[0], before),
+            "second": _judged(rows_of_both[1], now),
         }
 
 
-def _adjusted(found: Sequence[tuple[RunComparison, int]]) -> list[RunComparison]:
+def _judged(row: SampleRow, credit: float) -> dict[str, Any]:
+    """What one run said of a sample."""
+    reasons = [ended(text or "", LONGEST) for text in row.reasons]
+    return {"credit": credit, "scores": list(row.scores), "reasons": reasons}
+
+
+def _adjusted(compared: Sequence[tuple[RunComparison, int]]) -> list[RunComparison]:
     """The comparisons with p-values corrected for all that were made: headlines together, by max-T
     where they are of the same samples, and subsets together, which are of different ones.
     """
-    comparisons = [one for one, _ in found]
+    comparisons = [comparison for comparison, _ in compared]
 
-    def corrected(parts: Sequence[Difference], same: bool) -> list[Difference]:
-        known = [part.paired.p_value for part in parts if part.paired.p_value is not None]
+    def corrected(parts: Sequence[Difference], same: bool) -> Iterator[Difference]:
+        p_values = [p for part in parts if (p := part.paired.p_value) is not None]
         figures = [part.figure for part in parts if part.figure is not None]
-        tested = [p for p in max_t(figures) if p is not None] if same else holm(known)
-        how = None if len(known) < 2 else "max-T" if same else "Holm"
-        values = iter(tested)
-        return [
-            part
-            if part.paired.p_value is None
-            else replace(part, p_adjusted=next(values), correction=how)
-            for part in parts
-        ]
+        adjusted = iter([p for p in max_t(figures) if p is not None] if same else holm(p_values))
+        correction = None if len(p_values) < 2 else "max-T" if same else "Holm"
+        for part in parts:
+            if part.paired.p_value is not None:
+                part = replace(part, p_adjusted=next(adjusted), correction=correction)
+            yield replace(part, figure=None)
 
-    alike = len({rows for _, rows in found}) == 1
+    alike = len({samples for _, samples in compared}) == 1
+    labelled = [one.agreement for one in comparisons if one.agreement]
     wholes = corrected([one.whole for one in comparisons], alike)
-    with_people = [one.agreement for one in comparisons if one.agreement]
-    agreements = iter(corrected(with_people, alike and len(with_people) == len(comparisons)))
-    subsets = iter(corrected([part for one in comparisons for part in one.by_subset], False))
+    agreements = corrected(labelled, alike and len(labelled) == len(comparisons))
+    subsets = corrected([part for one in comparisons for part in one.by_subset], False)
     return [
         replace(
             one,
-            whole=replace(whole, figure=None),
-            agreement=replace(next(agreements), figure=None) if one.agreement else None,
-            by_subset=tuple(next(subsets) for _ in one.by_subset),
+            whole=next(wholes),
+            agreement=next(agreements) if one.agreement else None,
+            by_subset=tuple(islice(subsets, len(one.by_subset))),
         )
-        for one, whole in zip(comparisons, wholes, strict=True)
+        for one in comparisons
     ]
 
 

@@ -4,36 +4,36 @@ cycles among them.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.run import run_unordered
 from rm_gallery.core.stats import np
-from rm_gallery.core.stats.denominator import added, worst_case_bounds
+from rm_gallery.core.stats.denominator import worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.figures import Record
-from rm_gallery.gallery.benchmarks.judgements import Judged, Judgement, Pair, Status, sign, worst
+from rm_gallery.gallery.benchmarks.judgements import Judged, Judgement, Pair, sign, worst
 from rm_gallery.gallery.benchmarks.lead import worth
 from rm_gallery.study.cards import conflicts_figures
 from rm_gallery.study.doors import Asked, Keywords, door
 from rm_gallery.study.pairwise_comparisons import (
     Finding,
-    Game,
     PairwiseComparison,
     Questionnaire,
     lost,
     mean_finding,
+    missing_of,
+    reasons_of,
 )
 from rm_gallery.study.runs import kept_in, sample_record
 from rm_gallery.study.source import Source
-from rm_gallery.study.task import Reasons, begun, judge_of
+from rm_gallery.study.task import begun, judge_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -99,10 +99,15 @@ class Conflicts(Record):
         left_out = "".join(f", {count} {status}" for status, count in self.lost.items())
         judge = " · judge {judge}" if self.judge else ""
         about = f"{{reward}} ({{kind}}){judge} · data: {{data}} · {{n_scored}} of {{n}} samples"
-        with_conflict = [
-            f"{example['id']}: {_conflict_in_words(example)}" for example in self.examples[:3]
-        ]
-        return [about.format_map(vars(self)) + left_out, *self.notes, *with_conflict]
+        lines = [about.format_map(vars(self)) + left_out, *self.notes]
+        for example in self.examples[:3]:
+            conflicts = [
+                f"answers {', '.join(map(str, one))} form a cycle" for one in example["cycles"]
+            ]
+            if pairs := [f"{i} and {j}" for i, j in example["contradictory"]]:
+                conflicts.insert(0, f"the orders disagree about {', '.join(pairs)}")
+            lines.append(f"{example['id']}: {'; '.join(conflicts)}")
+        return lines
 
 
 @door()
@@ -135,16 +140,23 @@ def conflicts(asked: Asked, **keywords: Unpack[Keywords]) -> Conflicts:
             games.append((sample, comparisons))
     if not games:
         raise DataError(f"{name}: no sample has two answers, so there is nothing to compare.")
-    about = {"conflicts": 1, **identity}
-    chosen, control = begun(asked.options, about, total=len(sheet.questions))
+    chosen, control = begun(asked.options, {"conflicts": 1, **identity}, total=len(sheet.questions))
     with closing(run_unordered(built, sheet.questions.values(), chosen, asked.hooks)) as scored:
         sheet.collect(scored)
-    rows: list[tuple[Judged, float | None]] = []
-    out = _conflicts_of(sheet, games, name, rows, calls=control.calls, stopped=control.stopped)
+    rows = [_row_of(sheet, sample, comparisons) for sample, comparisons in games]
+    out = _conflicts_of(
+        rows,
+        reward=built.name,
+        kind=built.kind,
+        judge=judge_of(built)[0],
+        data=name,
+        calls=control.calls,
+        stopped=control.stopped,
+    )
     with kept_in(chosen.run_dir) as keeping:
         if keeping is not None:
-            for one, credit in rows:
-                keeping.add(sample_record(None, one, credit))
+            for row in rows:
+                keeping.add(sample_record(None, row.judged, row.credit))
             keeping.finish(conflicts_figures(out.to_dict()))
     return out
 
@@ -157,15 +169,6 @@ def samples_of(source: Source) -> tuple[list[DataSample], str, dict[str, Any]]:
         source = replace(source, benchmark="preferences")
     dataset = source.open()
     return list(dataset.rows()), dataset.name, dataset.identity()
-
-
-def _conflict_in_words(example: Mapping[str, Any]) -> str:
-    """A conflict in words."""
-    pairs = [f"{i} and {j}" for i, j in example["contradictory"]]
-    circles = [f"answers {', '.join(map(str, group))} form a cycle" for group in example["cycles"]]
-    return "; ".join(
-        [*([f"the orders disagree about {', '.join(pairs)}"] if pairs else []), *circles]
-    )
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -203,102 +206,93 @@ _WHAT = {
 }
 
 
-def _conflicts_of(
-    sheet: Questionnaire,
-    samples: list[SampleComparisons],
-    name: str,
-    rows: list[tuple[Judged, float | None]],
-    **spent: Any,
-) -> Conflicts:
-    """The figures; each sample with its verdicts and what it earns is added to `rows`."""
-    credits, clusters = defaultdict[str, list[float]](list), defaultdict[str, list[str]](list)
-    statuses: list[Status] = []
-    examples: list[dict[str, Any]] = []
-    causes, reasons, ties = Counter[str](), Reasons(), 0
-    for sample, comparisons in samples:
-        games = {pair: sheet.games(comparison) for pair, comparison in comparisons.items()}
-        status = worst(sheet.status(comparison) for comparison in comparisons.values())
-        status = "unscored" if status == "scored" and not all(games.values()) else status
-        one = Judged(sample, _judgements(games), status, sheet.issues(comparisons.values()))
-        statuses.append(status)
-        credit = None
-        if status != "scored":
-            causes.update(filter(None, [one.cause]))
-            for issue in one.issues[:1]:
-                reasons.add(f"{status}: {issue.reason}", issue.message)
-        else:
-            contradiction, earned, tied = _of_sample(games)
-            ties, credit = ties + tied, float(not contradiction)
-            for key, values in earned.items():
-                credits[key] += values
-                clusters[key] += [one.cluster] * len(values)
-            if contradiction and len(examples) < EXAMPLES:
-                examples.append({"id": sample.sample_id, **contradiction})
-        rows.append((one, credit))
-    figures = {
-        key: mean_finding("conflicts", key, what, credits[key], clusters[key], None)
-        for key, what in _WHAT.items()
-    }
-    notes = [f"{ties} pairs ended in a tie over both orders"] if ties else []
-    if not figures["transitivity"].n:
-        notes.append("no sample has three scored answers, so transitivity is not known")
-    n_scored = statuses.count("scored")
-    whole = worst_case_bounds(len(samples), n_scored, sum(credits["conflict"]), added([causes]))
-    return Conflicts(
-        reward=sheet.reward.name,
-        kind=sheet.reward.kind,
-        judge=judge_of(sheet.reward)[0],
-        data=name,
-        n=len(samples),
-        n_scored=n_scored,
-        missing=whole.missing,
-        bounds=whole.bounds,
-        lost=lost(statuses),
-        reasons=reasons.sorted(),
-        figures=figures,
-        examples=tuple(examples),
-        notes=tuple(notes),
-        **spent,
-    )
+class _Row(NamedTuple):
+    """A sample with the verdicts of all its pairs."""
+
+    judged: Judged
+    contradiction: Mapping[str, Any] = {}
+    """What is contradictory, with answers numbered from 1; empty where nothing is."""
+    units: Mapping[str, list[float]] = {}
+    """What each unit of it (sample, pair, triple) adds to each rate; empty without all verdicts."""
+    ties: int = 0
+    """Pairs that tie over both orders."""
+
+    @property
+    def credit(self) -> float | None:
+        """1 without a conflict, 0 with one."""
+        return float(not self.contradiction) if self.units else None
 
 
-def _judgements(games: Mapping[Places, list[Game]]) -> list[Judgement]:
-    """The verdicts of a sample, each for the answers in the order in which they were shown."""
-    return [
+def _row_of(
+    sheet: Questionnaire, sample: DataSample, comparisons: Mapping[Places, PairwiseComparison]
+) -> _Row:
+    """What became of a sample."""
+    games = {pair: sheet.games(comparison) for pair, comparison in comparisons.items()}
+    status = worst(sheet.status(comparison) for comparison in comparisons.values())
+    status = "unscored" if status == "scored" and not all(games.values()) else status
+    # each verdict is for the answers in the order in which they were shown
+    judgements = [
         Judgement(Pair(i, j), verdict=game.verdict)
         if game.first == 0
         else Judgement(Pair(j, i), verdict=-game.verdict)
-        for (i, j), own in games.items()
-        for game in own
+        for (i, j), played in games.items()
+        for game in played
     ]
-
-
-def _of_sample(
-    games: Mapping[Places, list[Game]],
-) -> tuple[dict[str, Any], dict[str, list[float]], int]:
-    """What is contradictory in a sample, with answers numbered from 1 (empty where nothing is);
-    what each unit of it adds to each rate; and how many pairs tie over both orders.
-    """
-    n = max(j for _, j in games) + 1
-    orders = {pair: [game.verdict for game in own] for pair, own in games.items()}
-    verdicts = [(pair, verdict) for pair, own in orders.items() for verdict in own]
-    graph: Graph = {pair: sign(sum(own), 0) or 0 for pair, own in orders.items()}
-    uneven = [[i + 1, j + 1] for (i, j), own in orders.items() if len(set(own)) > 1]
-    left = cycles(n, _edges(graph.items()))
-    circles = [[place + 1 for place in group] for group in left]
+    one = Judged(sample, judgements, status, sheet.issues(comparisons.values()))
+    if status != "scored":
+        return _Row(one)
+    n = len(sample.output)
+    orders = {pair: [game.verdict for game in played] for pair, played in games.items()}
+    graph: Graph = {pair: sign(sum(verdicts), 0) or 0 for pair, verdicts in orders.items()}
+    uneven = [[i + 1, j + 1] for (i, j), verdicts in orders.items() if len(set(verdicts)) > 1]
+    remaining = cycles(n, _edges(graph.items()))
     contradiction: dict[str, Any] = {}
-    if uneven or cycles(n, _edges(verdicts)):
+    every_game = ((pair, verdict) for pair, verdicts in orders.items() for verdict in verdicts)
+    if uneven or cycles(n, _edges(every_game)):
+        circles = [[place + 1 for place in group] for group in remaining]
         contradiction = {"contradictory": uneven, "cycles": circles}
-    twice = [own for own in orders.values() if len(own) > 1]
-    flipped = [games[pair][0] for pair, own in orders.items() if set(own) == {1, -1}]
-    credits = {
+    flipped = [games[pair][0] for pair, verdicts in orders.items() if set(verdicts) == {1, -1}]
+    units = {
         "conflict": [float(bool(contradiction))],
-        "symmetry": [float(len(set(own)) == 1) for own in twice],
+        "symmetry": [float(len(set(both)) == 1) for both in orders.values() if len(both) > 1],
         "transitivity": [float(transitive(graph, *triple)) for triple in combinations(range(n), 3)],
-        "cycle": [float(bool(left))] if n > 2 else [],
+        "cycle": [float(bool(remaining))] if n > 2 else [],
         "first_place": [float(game.first == (game.verdict < 0)) for game in flipped],
     }
-    return contradiction, credits, sum(verdict == 0 for verdict in graph.values())
+    return _Row(one, contradiction, units, [*graph.values()].count(0))
+
+
+def _conflicts_of(rows: Sequence[_Row], **about: Any) -> Conflicts:
+    """The figures over all samples."""
+    figures = {}
+    for key, what in _WHAT.items():
+        units = [(value, row.judged.cluster) for row in rows for value in row.units.get(key, ())]
+        values, clusters = [value for value, _ in units], [cluster for _, cluster in units]
+        figures[key] = mean_finding("conflicts", key, what, values, clusters, None)
+    notes = []
+    if ties := sum(row.ties for row in rows):
+        notes.append(f"{ties} pairs ended in a tie over both orders")
+    if not figures["transitivity"].n:
+        notes.append("no sample has three scored answers, so transitivity is not known")
+    every = [row.judged for row in rows]
+    with_conflict = [row for row in rows if row.contradiction]
+    n_scored = sum(one.status == "scored" for one in every)
+    whole = worst_case_bounds(len(rows), n_scored, len(with_conflict), missing_of(every))
+    return Conflicts(
+        n=len(rows),
+        n_scored=n_scored,
+        missing=whole.missing,
+        bounds=whole.bounds,
+        lost=lost(one.status for one in every),
+        reasons=reasons_of(one for one in every if one.issues),
+        figures=figures,
+        examples=tuple(
+            {"id": row.judged.sample.sample_id, **row.contradiction}
+            for row in with_conflict[:EXAMPLES]
+        ),
+        notes=tuple(notes),
+        **about,
+    )
 
 
 def _edges(verdicts: Iterable[tuple[Places, int]]) -> Iterator[Places]:

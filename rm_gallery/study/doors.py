@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import wraps
 from inspect import Parameter, cleandoc, signature
@@ -117,29 +117,23 @@ def door(
         @wraps(core)
         def call(*args: Any, **keywords: Any) -> Any:
             given = shape.bind(*args, **{**defaults, **keywords}).arguments
-            options = given.pop("run_options", {})
-            mine = {each.name: given.pop(each.name) for each in own if each.name in given}
+            run_options = given.pop("run_options", {})
+            of_core = {each.name: given.pop(each.name) for each in own if each.name in given}
             if not isinstance(given.get("data"), Source):
                 given = {**of_source, **given}
-            return ask_core(_asked(given, options, shape.parameters), **mine)
+            given = {name: value for name, value in given.items() if value is not None}
+            judge = {name: given.pop(name) for name in OF_REWARD if name in given}
+            reward, data = given.pop("reward", None), given.pop("data", None)
+            options, hooks = given.pop("options", None), given.pop("hooks", None)
+            source = replace(data, **given) if isinstance(data, Source) else Source(data, **given)
+            built = resolve(reward, **judge, seed=source.seed)
+            # the names are suggested for an unknown one
+            names = shape.parameters
+            chosen = options_of(built, options, hooks, run_options, progress=None, beside=names)
+            return ask_core(Asked(built, source, *chosen), **of_core)
 
         call.__signature__ = shape  # type: ignore[attr-defined]  # read by help() and completion
         call.__doc__ = "\n\n".join(cleandoc(text.__doc__ or "") for text in (core, Keywords))
         return call
 
     return make
-
-
-def _asked(given: dict[str, Any], run_options: Mapping[str, Any], names: Collection[str]) -> Asked:
-    """What is asked by the arguments of a door; `names` are suggested for an unknown one."""
-    given = {name: value for name, value in given.items() if value is not None}
-    judge = {name: given.pop(name) for name in OF_REWARD if name in given}
-    reward, data = given.pop("reward", None), given.pop("data", None)
-    options, hooks = given.pop("options", None), given.pop("hooks", None)
-    source = replace(data, **given) if isinstance(data, Source) else Source(data, **given)
-    built = resolve(reward, **judge, seed=source.seed)
-    return Asked(
-        built,
-        source,
-        *options_of(built, options, hooks, run_options, progress=None, beside=names),
-    )

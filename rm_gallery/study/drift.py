@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rm_gallery.core.data.labels import VALUE, value_of
-from rm_gallery.core.stats import Bools, np
+from rm_gallery.core.stats import np
 from rm_gallery.core.stats.consistency import Drift, drift
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.planning import correlation_within
@@ -95,27 +95,26 @@ def read_anchors(
     names = _names(sheet, id)
     scores = sheet.values(score, "--score", value_of, VALUE)
     shared = [column for column in _TEXTS if column in sheet.columns and column != score]
-    texts = ({column: str(row.get(column)) for column in shared} for row in sheet.rows)
-    nothing = [None] * len(names)
-    known: Iterable[float | None] = nothing
+    people: Sequence[float | None] = [None] * len(names)
     if labels is not None and (labels in sheet.columns or not optional):
-        known = labels_of(
-            sheet,
-            labels,
-            value_of,
-            "a number or a verdict",
-            id_column=id,
-            label_column=label_column,
+        expected = "a number or a verdict"
+        people = labels_of(
+            sheet, labels, value_of, expected, id_column=id, label_column=label_column
         )
-    clusters: Iterable[Any] = nothing
+    # candidates of one prompt are one witness: as independent ones they made any judge drift
+    together = cluster or next((name for name in _ASKED if name in shared), None)
     if cluster is not None and (cluster in sheet.columns or not optional):
-        clusters = sheet.column(cluster, "--cluster")
-    elif cluster is None and (asked := [name for name in _ASKED if name in shared]):
-        # candidates of one prompt are one witness: as independent ones they made any judge drift
-        clusters = (cell_of(row, asked[0]) for row in sheet.rows)
-    clusters = (None if cell is None else " ".join(str(cell).split()) for cell in clusters)
-    made = map(Anchor, scores, texts, known, nothing, clusters)
-    return Anchors(str(path), dict(zip(names, made, strict=True)))
+        sheet.column(cluster, "--cluster")
+    anchors = {}
+    for name, row, value, label in zip(names, sheet.rows, scores, people, strict=True):
+        group = None if together is None else cell_of(row, together)
+        anchors[name] = Anchor(
+            value,
+            {column: str(row.get(column)) for column in shared},
+            label,
+            cluster=None if group is None else " ".join(str(group).split()),
+        )
+    return Anchors(str(path), anchors)
 
 
 def compare_versions(
@@ -144,28 +143,27 @@ def compare_versions(
         raise ConfigError(
             f"{old.name} and {new.name} have no anchor in common; compare runs on the same anchors"
         )
-    every = list({**old.by_name, **new.by_name})
-    columns = [[run.anchor(name).score for name in every] for run in runs]
+    names = list({**old.by_name, **new.by_name})
+    scores = [[run.anchor(name).score for name in names] for run in runs]
     if bounds is None:
-        given = [score for column in columns for score in column if score is not None]
-        within = all(0.0 <= score <= 1.0 for score in given)
+        known = [score for column in scores for score in column if score is not None]
+        within = all(0.0 <= score <= 1.0 for score in known)
         bounds = (0.0, 1.0) if within else (-math.inf, math.inf)
-    both = [(old.anchor(name), new.anchor(name)) for name in every]
+    both = [(old.anchor(name), new.anchor(name)) for name in names]
     labels = _where_known(
         now.label if before.label is None else before.label for before, now in both
     )
     first, second = (_where_known(one.credit for one in side) for side in zip(*both, strict=True))
-    again = 2 + len(old_again)
-    found = drift(
-        columns[0],
-        columns[1],
+    n_old = 2 + len(old_again)
+    change = drift(
+        *scores[:2],
         labels=labels,
         credits=(first, second) if first and second and not labels else None,
-        old_again=columns[2:again],
-        new_again=columns[again:],
+        old_again=scores[2:n_old],
+        new_again=scores[n_old:],
         clusters=[
             before.cluster or now.cluster or name
-            for (before, now), name in zip(both, every, strict=True)
+            for (before, now), name in zip(both, names, strict=True)
         ],
         bounds=bounds,
         tolerance=tolerance,
@@ -173,7 +171,7 @@ def compare_versions(
         seed=seed,
     )
     notes = dict.fromkeys(note for run in runs for note in run.notes)
-    return replace(found, notes=(*found.notes, *notes))
+    return replace(change, notes=(*change.notes, *notes))
 
 
 def _where_known(values: Iterable[float | None]) -> list[float | None] | None:
@@ -237,29 +235,26 @@ def _of_run(folder: Path) -> Anchors:
     for row in run.samples():
         times[row.id] += 1
         name = row.id if times[row.id] == 1 else f"{row.id} ({times[row.id]})"
-        scores: dict[str, float | None] = {
-            f"{name}/{place}": score for place, score in enumerate(row.scores)
-        }
-        for shown_pair in (
-            row.verdicts if not any(score is not None for score in row.scores) else ()
-        ):
-            value = None if shown_pair.verdict is None else (shown_pair.verdict + 1) / 2
-            scores[f"{name}/{shown_pair.first}-{shown_pair.second}"] = value
         texts = {"conversation": row.prompt, "answers": "\0".join(row.answers)}
-        for place, (key, score) in enumerate(scores.items()):
-            earned = run.agreement(row) if place == 0 else None
-            anchors[key] = Anchor(score, texts, None, earned, row.cluster or row.id)
+        scores = {str(place): score for place, score in enumerate(row.scores)}
+        if all(score is None for score in row.scores):
+            for first, second, verdict in row.verdicts:
+                win = None if verdict is None else (verdict + 1) / 2
+                scores[f"{first}-{second}"] = win
+        credit = run.agreement(row)
+        for part, score in scores.items():
+            anchors[f"{name}/{part}"] = Anchor(score, texts, None, credit, row.cluster or row.id)
+            credit = None  # that of the row counts once
     if not anchors:
         raise ConfigError(f"{folder}: no sample of this run has a score or a verdict")
     return Anchors(str(folder), anchors, tuple(run.caveats()))
 
 
 def _names(sheet: Sheet, column: str) -> list[str]:
-    more = [name for name in ("candidate", "order") if name in sheet.columns and name != column]
-    parts = [
-        filled_ids(sheet, column, "anchor needs its name"),
-        *(sheet.column(name, name) for name in more),
-    ]
+    parts = [filled_ids(sheet, column, "anchor needs its name")]
+    for more in ("candidate", "order"):
+        if more in sheet.columns and more != column:
+            parts.append(sheet.column(more, more))
     names = [
         "/".join(id_text(cell) for cell in cells if cell is not None)
         for cells in zip(*parts, strict=True)
@@ -273,19 +268,13 @@ def _names(sheet: Sheet, column: str) -> list[str]:
 
 
 def _same_texts(first: Anchors, other: Anchors) -> None:
-    both = [
-        (name, anchor, other.by_name[name])
-        for name, anchor in first.by_name.items()
-        if name in other.by_name
-    ]
-    moved = [
-        name
-        for name, anchor, again in both
-        if any(again.texts.get(column, text) != text for column, text in anchor.texts.items())
-    ]
-    relabelled = [
-        name for name, anchor, again in both if len({anchor.label, again.label} - {None}) > 1
-    ]
+    moved, relabelled = [], []
+    for name, anchor in first.by_name.items():
+        again = other.anchor(name)
+        if any(again.texts.get(column, text) != text for column, text in anchor.texts.items()):
+            moved.append(name)
+        if len({anchor.label, again.label} - {None}) > 1:
+            relabelled.append(name)
     for names, other_what, hint in (
         (moved, "other texts", "that is another question, not another judge"),
         (
@@ -347,15 +336,16 @@ def read_pilot(path: Path, *, score: str | None, label: str | None, cluster: str
             "--pilot needs to know its columns: --score of judge scores, --label of labels, or both"
         )
     sheet = open_sheet(str(path))
-    roles = {"--score": score, "--label": label}
-    given = [
-        sheet.values(name, role, value_of, VALUE)
-        for role, name in roles.items()
-        if name is not None
-    ]
-    columns = np.array(given, dtype=np.float64)
-    known: Bools = ~np.any(np.isnan(columns), axis=0)
-    n = int(known.sum())
+    columns = np.array(
+        [
+            sheet.values(name, role, value_of, VALUE)
+            for role, name in (("--score", score), ("--label", label))
+            if name is not None
+        ],
+        dtype=np.float64,
+    )
+    known = np.flatnonzero(~np.isnan(columns).any(axis=0))
+    n = len(known)
     if n < FEWEST:
         raise ConfigError(
             f"{path}: {n} rows have what the plan is made from; a pilot needs at least {FEWEST}"
@@ -373,12 +363,8 @@ def read_pilot(path: Path, *, score: str | None, label: str | None, cluster: str
         pilot = replace(pilot, correlation=r)
     if cluster is None:
         return pilot
-    cells = sheet.column(cluster, "--cluster")
-    names = [
-        f"row {i}" if cell is None else str(cell)
-        for i, (cell, kept) in enumerate(zip(cells, known.tolist(), strict=True))
-        if kept
-    ]
+    cells = list(sheet.column(cluster, "--cluster"))
+    names = [f"row {i}" if cells[i] is None else str(cells[i]) for i in known.tolist()]
     per_cluster = n / len(set(names))
     if per_cluster == 1.0:
         return pilot

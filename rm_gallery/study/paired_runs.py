@@ -5,7 +5,6 @@ fit into memory.
 from __future__ import annotations
 
 import math
-from array import array
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +22,21 @@ HUGE = 1e9
 """A score beyond all others, for what is missing."""
 _NOBODY, ABSENT = -1, -1
 """Nothing is missing; the run has no such sample."""
+_ODD = 0x5851F42D4C957F2D
+"""Spreads small numbers over 64 bits."""
+_SAMPLE = [
+    ("key", "i8"),  # a hash of what makes a sample the same in another run; each once
+    ("place", "i4"),  # the number of its (first) row in the file; -1 where a run has no such sample
+    ("credit", "f8"),  # NaN where there is none
+    ("agreement", "f8"),  # with the labels of people, NaN where a row has none
+    ("lost", "i1"),  # cause of a missing score, as a number of `causes`; -1 where none is missing
+    ("scored", "?"),  # whether its status is scored
+    ("subset", "i4"),  # number of the subset, by `subsets`
+    # a hash of what it belongs to, an odd number; where there is nothing one of its id, an even one
+    ("cluster", "i8"),
+    ("part", "?"),  # whether it is a part of what was judged in several
+]
+"""What is kept of a sample."""
 
 
 class Codes(dict[str, int]):
@@ -34,57 +48,49 @@ class Codes(dict[str, int]):
 
 
 class RunSamples:
-    """The samples of a run by what makes them the same, in the order they finished; what was judged
-    in parts put together.
-
-    Attributes:
-        keys: a hash of what makes a sample the same in another run; each once.
-        place: the number of its (first) row in the file.
-        credit: NaN where there is none, and
-        agreement: with the labels of people, NaN where a row has none.
-        lost: cause of a missing score, as a number of `causes`; -1 where none is missing.
-        scored: whether its status is scored.
-        subset: number of the subset, by `subsets`.
-        cluster: a hash of what it belongs to, an odd number; where there is nothing one of its id,
-            an even number.
+    """The samples of a run, an array of `_SAMPLE`, in the order they finished; what was judged in
+    parts put together.
     """
 
     def __init__(self, run: OpenRun, subsets: Codes, causes: Codes) -> None:
         self.run, self.subsets, self.causes = run, subsets, causes
         self._read: dict[int, SampleRow] = {}
-        columns: list[array[Any]] = [array(kind) for kind in "qiddbbiq"]
-        keys, _, credit, _, lost, scored, *_ = columns
-        parts: dict[int, int] = {}
-        for number, row in enumerate(run.samples()):
-            name = str((row.metadata or {}).get("whole_key") or "")
-            key = hash(name) if name else row.same_as
-            earned = math.nan if row.credit is None else row.credit
-            agrees = math.nan if row.agrees is None else row.agrees
-            missed = _NOBODY if row.credit is not None or row.cause is None else causes[row.cause]
-            if name and (at := parts.setdefault(key, len(keys))) < len(keys):
-                # judged in parts, it earns its credit with the part that comes last
-                credit[at] = earned if math.isnan(credit[at]) else credit[at]
-                lost[at] = lost[at] if missed == _NOBODY else missed
-                lost[at] = lost[at] if math.isnan(credit[at]) else _NOBODY
-                scored[at] &= row.status == "scored"
+        samples = np.fromiter(self._numbers(), dtype=_SAMPLE)
+        first_part: dict[int, int] = {}
+        later_parts = []
+        for at in np.flatnonzero(samples["part"]).tolist():
+            first = first_part.setdefault(int(samples[at]["key"]), at)
+            if first == at:
                 continue
-            cell = hash(row.cluster) | 1 if row.cluster else hash(row.id) & ~1
-            told = (
-                key,
-                number,
-                earned,
-                agrees,
-                missed,
+            whole, part = samples[first], samples[at]
+            later_parts.append(at)
+            # judged in parts, it earns its credit with the part that comes last
+            if not math.isnan(part["credit"]):
+                whole["credit"] = part["credit"]
+            if part["lost"] != _NOBODY:
+                whole["lost"] = part["lost"]
+            if not math.isnan(whole["credit"]):
+                whole["lost"] = _NOBODY
+            whole["scored"] &= part["scored"]
+        self.samples = np.delete(samples, later_parts)
+        self.samples["key"] = _told_apart(self.samples["key"])
+
+    def _numbers(self) -> Iterator[tuple[Any, ...]]:
+        """What is kept of every row, a `_SAMPLE` each."""
+        for place, row in enumerate(self.run.samples()):
+            whole_key = str((row.metadata or {}).get("whole_key") or "")
+            missing = row.credit is None and row.cause is not None
+            yield (
+                hash(whole_key) if whole_key else row.same_as,
+                place,
+                math.nan if row.credit is None else row.credit,
+                math.nan if row.agrees is None else row.agrees,
+                self.causes[str(row.cause)] if missing else _NOBODY,
                 row.status == "scored",
-                subsets[row.subset],
-                cell,
+                self.subsets[row.subset],
+                hash(row.cluster) | 1 if row.cluster else hash(row.id) & ~1,
+                bool(whole_key),
             )
-            for column, value in zip(columns, told, strict=True):
-                column.append(value)
-        names, *rest = map(np.asarray, columns)
-        self.place, self.credit, self.agreement, self.lost, self.scored, self.subset = rest[:6]
-        self.cluster = rest[6]
-        self.keys = _told_apart(names)
 
     def rows(self, places: Collection[int]) -> dict[int, SampleRow]:
         """The rows at some places, read again."""
@@ -106,40 +112,26 @@ def _told_apart(keys: Integers) -> Integers:
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     again = np.append(False, ordered[1:] == ordered[:-1])
-    if again.any():
-        places = np.arange(len(keys))
-        first = np.maximum.accumulate(np.where(again, 0, places))
-        keys[order] = ordered + (places - first) * _ODD
-    return keys
-
-
-_ODD = 0x5851F42D4C957F2D
-"""Spreads small numbers over 64 bits."""
-_COLUMNS = ("place", "credit", "agreement", "lost", "scored", "subset", "cluster")
+    places = np.arange(len(keys))
+    first = np.maximum.accumulate(np.where(again, 0, places))
+    distinct = keys.copy()
+    distinct[order] = ordered + (places - first) * _ODD
+    return distinct
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """The samples of two runs, each beside the same one of the other; arrays of two rows have one a
-    run.
+    """The samples of two runs, each beside the same one of the other.
 
     Attributes:
-        place: numbers of the rows in the files; -1 where a run has no such sample.
-        credit: NaN where there is none, and `agreement` as in `RunSamples`.
-        lost: who caused that there is no score, as in `RunSamples`; a run that is not finished never
-            began what only the other has.
-        scored: as in `RunSamples`, and `subset` and `cluster`.
+        runs: the two runs.
+        samples: an array of `_SAMPLE`, shape (2, samples). A run that is not finished never began
+            what only the other has; subset and cluster are those of the first run that has any.
         best: where what is missing is filled in, at worst (0) or at best (1) for the second run.
     """
 
     runs: tuple[RunSamples, RunSamples]
-    place: Integers
-    credit: Floats
-    agreement: Floats
-    lost: Array
-    scored: Array
-    subset: Integers
-    cluster: Integers
+    samples: Array
     best: float | None = None
 
     @classmethod
@@ -147,36 +139,43 @@ class Pairs:
         """All that either run has: the samples of the first in the order of its file, then the
         others.
         """
-        _, own, same = np.intersect1d(first.keys, second.keys, True, return_indices=True)
-        others = np.delete(np.arange(len(second.keys), dtype=np.int32), same)
-        at = np.full((2, len(first.keys) + len(others)), ABSENT, dtype=np.int32)
-        at[0, : len(first.keys)] = np.arange(len(first.keys))
-        at[1, own], at[1, len(first.keys) :] = same, others
-
-        def column(name: str, *absent: float) -> Array:
-            each = zip((getattr(run, name) for run in runs), absent, at, strict=True)
+        runs, n = (first, second), len(first.samples)
+        keys = (first.samples["key"], second.samples["key"])
+        _, in_first, in_second = np.intersect1d(*keys, True, return_indices=True)
+        others = np.delete(np.arange(len(second.samples), dtype=np.int32), in_second)
+        places = np.full((2, n + len(others)), ABSENT, dtype=np.int32)
+        places[0, :n] = np.arange(n)
+        places[1, in_first], places[1, n:] = in_second, others
+        sides, never = [], first.causes[NEVER_BEGUN]
+        for run, at in zip(runs, places, strict=True):
+            lost = _NOBODY if run.run.finished else never
+            absent = (0, ABSENT, math.nan, math.nan, lost, False, 0, 0, False)
             # the place -1 holds what an absent sample has
-            return np.stack(
-                [np.append(own, own.dtype.type(no))[places] for own, no, places in each]
-            )
-
-        runs, never = (first, second), first.causes[NEVER_BEGUN]
-        places = column("place", ABSENT, ABSENT)
-        subset, cluster = (
-            np.where(at[0] == ABSENT, second, first)
-            for first, second in (column(name, 0, 0) for name in ("subset", "cluster"))
-        )
-        lost = column("lost", *(_NOBODY if run.run.finished else never for run in runs))
-        credit, agreement = (column(name, math.nan, math.nan) for name in ("credit", "agreement"))
-        scored = column("scored", 0, 0)
-        return cls(runs, places, credit, agreement, lost, scored, subset, cluster)
+            sides.append(np.append(run.samples, np.array([absent], dtype=_SAMPLE))[at])
+        for name in ("subset", "cluster"):
+            sides[0][name][n:] = sides[1][name][n:]
+        return cls(runs, np.stack(sides))
 
     def __len__(self) -> int:
-        return len(self.subset)
+        return int(self.samples.shape[1])
 
     def __getitem__(self, kept: Any) -> Pairs:
         """Some of them, by a mask or by places."""
-        return replace(self, **{name: getattr(self, name)[..., kept] for name in _COLUMNS})
+        return replace(self, samples=self.samples[:, kept])
+
+    def column(self, name: str) -> Array:
+        """The numbers of this name in `_SAMPLE`, a row a run."""
+        return np.ascontiguousarray(self.samples[name])
+
+    @property
+    def credit(self) -> Floats:
+        """Credits, a row a run."""
+        return np.asarray(self.column("credit"), dtype=np.float64)
+
+    @property
+    def subset(self) -> Integers:
+        """Numbers of the subsets."""
+        return np.asarray(self.samples["subset"][0])
 
     def _where(self, known: Bools) -> Pairs:
         """Those of which this is known in both runs."""
@@ -184,16 +183,24 @@ class Pairs:
         return self if both.all() else self[both]
 
     @property
+    def _missing(self) -> Bools:
+        return np.asarray(self.samples["lost"] != _NOBODY)
+
+    @property
+    def _present(self) -> Bools:
+        return np.asarray(self.samples["place"] != ABSENT)
+
+    @property
     def shared(self) -> Pairs:
         """Those that both runs have."""
-        return self._where(self.place != ABSENT)
+        return self._where(self._present)
 
     @property
     def wanted(self) -> Pairs:
         """Those that both runs have or would have come to; one that is finished was of other
         samples.
         """
-        return self._where((self.place != ABSENT) | self._missing)
+        return self._where(self._present | self._missing)
 
     @property
     def counted(self) -> Pairs:
@@ -202,51 +209,54 @@ class Pairs:
         return self._where(known if self.best is None else known | self._missing)
 
     @property
-    def _missing(self) -> Bools:
-        return np.asarray(self.lost != _NOBODY)
+    def only_one(self) -> list[int]:
+        """How many only the first run has, and how many only the second."""
+        absent_in_first, absent_in_second = (~self._present).sum(axis=1).tolist()
+        return [absent_in_second, absent_in_first]
 
     @cached_property
     def clusters(self) -> Integers:
         """Numbers of the clusters, in the order in which they come."""
-        return first_seen(self.cluster)
+        return first_seen(self.column("cluster")[0])
 
     def changes(self, weights: Mapping[int, float] | None = None) -> OldAndNew:
         """The credits of the second run beside those of the first, with the weights of subsets; a
         sample without a cluster is one of its own.
         """
-        known = np.where(self._missing & (self.best is not None), math.nan, self.credit)
         strata = None if weights is None else self.subset
-        pairs = OldAndNew(known[0], known[1], self.clusters, strata=strata, weights=weights)
+        filled = self._missing & (self.best is not None)
+        old, new = np.where(filled, math.nan, self.credit)
+        pairs = OldAndNew(old, new, self.clusters, strata=strata, weights=weights)
         return pairs if self.best is None else pairs.filled(self.best)
 
     def agreements(self) -> OldAndNew:
         """How far the second run agrees with people beside how far the first does."""
-        first, second = self.agreement
-        return OldAndNew(first, second, self.clusters)
+        old, new = self.column("agreement")
+        return OldAndNew(old, new, self.clusters)
 
     def missing(self, number: int) -> dict[str, int]:
         """What has no score in one run (0 or 1), of those `wanted`, by who caused it."""
-        own = self.lost[number, self.place[1 - number] != ABSENT]
-        counts = {cause: int(np.sum(own == code)) for cause, code in self.runs[0].causes.items()}
+        lost = self.samples["lost"][number][self._present[1 - number]]
+        counts = {cause: int(np.sum(lost == code)) for cause, code in self.runs[0].causes.items()}
         return added([+Counter(counts)])
 
     @property
     def credited_once(self) -> int:
         """Samples that both runs scored, of which only one has a credit."""
         known = ~np.isnan(self.credit)
-        return int(np.sum((known[0] != known[1]) & (self.scored != 0).all(axis=0)))
+        return int(np.sum((known[0] != known[1]) & self.column("scored").all(axis=0)))
 
     def side(self, number: int) -> Iterator[tuple[str, tuple[float | None, ...], list[bool]]]:
         """Of one run the id of every sample, its scores, and which of its answers are chosen; scores
         read from the file.
         """
-        texts = [
-            run.rows(places.tolist()) for run, places in zip(self.runs, self.place, strict=True)
-        ]
-        for *places, missing in zip(*self.place.tolist(), self._missing[number], strict=True):
-            rows = [texts[k].get(places[k]) for k in (number, 1 - number)]
-            row = rows[0] or rows[1]
-            assert row is not None
+        run, places = self.runs[number], self.column("place").tolist()
+        other = self.runs[1 - number].rows(places[1 - number])
+        rows = run.rows(places[number])
+        for place, beside, missing in zip(
+            places[number], places[1 - number], self._missing[number].tolist(), strict=True
+        ):
+            row = rows[place] if place in rows else other[beside]
             right, scores = [label == "chosen" for label in row.labels], row.scores
             if missing and self.best is not None:
                 won = bool(self.best) == bool(number)
@@ -255,30 +265,30 @@ class Pairs:
 
     def by_cluster(self) -> Pairs:
         """The samples of one cluster and subset as one, with their mean credit."""
-        groups = first_seen(
-            np.where(self.cluster & 1, self.cluster, 0) ^ first_seen(self.subset) * _ODD
-        )
-        heads, lost = self[np.unique(groups, return_index=True)[1]], []
-        known = ~np.isnan(self.credit)
-        sums, counts = (
-            np.stack([np.bincount(groups, own) for own in each])
-            for each in (np.where(known, self.credit, 0.0), known)
-        )
-        for own in self.lost:
-            lost.append(np.full(len(heads), _NOBODY, dtype=own.dtype))
-            np.maximum.at(lost[-1], groups, own)
-        credit = np.divide(sums, counts, out=np.full(sums.shape, math.nan), where=counts > 0)
-        return replace(heads, credit=credit, lost=np.stack(lost))
+        cluster = self.column("cluster")[0]
+        groups = first_seen(np.where(cluster & 1, cluster, 0) ^ first_seen(self.subset) * _ODD)
+        heads = self.samples[:, np.unique(groups, return_index=True)[1]]
+        for head, credit, lost in zip(heads, self.credit, self.samples["lost"], strict=True):
+            known = ~np.isnan(credit)
+            sums, counts = (
+                np.bincount(groups, np.where(known, credit, 0.0)),
+                np.bincount(groups, known),
+            )
+            head["credit"] = np.where(counts > 0, sums / np.maximum(counts, 1), math.nan)
+            head["lost"] = _NOBODY
+            np.maximum.at(head["lost"], groups, lost)
+        return replace(self, samples=heads)
 
 
 def suspicion_of(pairs: Pairs) -> Mapping[str, Any]:
     """Traits that go with missing scores; reads the samples of the first run again."""
     missingness, runs = MissingnessTest(), ("the first run", "the second run")
     never = pairs.runs[0].causes[NEVER_BEGUN]
+    places = pairs.samples["place"][0]
     # a sample that was never begun is not missing because of its traits; places, and no names, for a
     # million samples
-    lost = np.full((int(pairs.place[0].max()) + 1, 2), never, dtype=np.int8)
-    lost[pairs.place[0]] = pairs.lost.T
+    lost = np.full((int(places.max()) + 1, 2), never, dtype=np.int8)
+    lost[places] = pairs.samples["lost"].T
     for row, causes in zip(pairs.runs[0].run.samples(), lost, strict=False):
         if never in causes:
             continue

@@ -40,7 +40,7 @@ from rm_gallery.study.table import (
     spread_of,
 )
 from rm_gallery.study.table_rows import Clusters
-from rm_gallery.study.winrate_figures import Mean
+from rm_gallery.study.winrate_figures import Mean, named
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -169,7 +169,14 @@ class Rollouts(Benchmark):
     def __init__(self, reward: BaseReward, samples: Sequence[DataSample]) -> None:
         super().__init__()
         self.reward = reward
-        self.rows = [_recorded(sample) for sample in samples]
+        self.rows = []
+        """Every rollout, by its place in the log."""
+        for sample in samples:
+            recorded = (sample.metadata or {}).get(RECORDED) or {}
+            old, parts = recorded.get("reward"), recorded.get("parts") or {}
+            self.rows.append(
+                Rejudgement(sample.sample_id, old, None, "stopped", "caller", parts=parts)
+            )
         self._places = defaultdict[str, list[int]](list)
         for place in reversed(range(len(samples))):
             self._places[samples[place].sample_key].append(place)
@@ -213,13 +220,19 @@ class Rollouts(Benchmark):
         """Count one rollout; its credit is its new reward, where that lies within 0..1."""
         place = self._places[one.sample.sample_key].pop()
         self._statuses[place] = row_status_of(one)
+        row = self.rows[place]
         if (why := self.left_out(one.sample, self.reward)) is not None:
-            told: dict[str, Any] = {"status": "unscored", "cause": "data", "reason": why}
+            row = replace(row, status="unscored", cause="data", reason=why)
         else:
-            said = said_of(self.reward, one.sample.output[0])
-            told = {name: getattr(said, name) for name in ("status", "cause", "reason")}
-            told["new"] = said.value
-        row = self.rows[place] = replace(self.rows[place], **told)
+            score = said_of(self.reward, one.sample.output[0])
+            row = replace(
+                row,
+                new=score.value,
+                status=score.status,
+                cause=score.cause,
+                reason=score.reason,
+            )
+        self.rows[place] = row
         return row.new if row.new is not None and 0.0 <= row.new <= 1.0 else None
 
     def report(self) -> ScoreReport:
@@ -229,8 +242,7 @@ class Rollouts(Benchmark):
             for name in ("old", "new")
         )
         bounds = open_ended(self.reward.score_range)
-        places = np.arange(len(new))
-        part = mean_score(new, self._clusters, places, self._statuses, bounds)
+        part = mean_score(new, self._clusters, self._statuses, bounds)
         shares = bounds == (0.0, 1.0) and not ((old < 0.0) | (old > 1.0)).any()
         pairs = OldAndNew(old, new, self._clusters, bounds if shares else (-math.inf, math.inf))
         gap, changed, means = pairs.difference, pairs.changed(), pairs.means
@@ -238,16 +250,11 @@ class Rollouts(Benchmark):
             "n_recorded": int((~np.isnan(old)).sum()),
             "n_both": int(pairs.both.sum()),
             **dict(zip(("old_mean", "new_mean"), means, strict=True)),
-            "difference": Mean(None, None, None)
-            if gap is None
-            else Mean(gap.estimate, gap.interval(), gap.p_value(0.0)),
+            "difference": Mean.of(gap, 0.0),
             "changed": 0 if changed is None else round(changed.estimate * changed.n),
             "kept": Counter(part for row in self.rows for part in row.parts),
+            **named(spearman=pairs.spearman, kendall=pairs.kendall),
         }
-        for name in ("spearman", "kendall"):
-            order = getattr(pairs, name)
-            self.beside[name] = None if order is None else order.estimate
-            self.beside[f"{name}_ci95"] = None if order is None else order.interval()
         said = f"None of {len(new):,} rollouts has both a recorded reward and a new one."
         if gap is not None:
             ends = between({"rule": "mean_score", "ci95": gap.interval()}, " to ")
@@ -257,18 +264,10 @@ class Rollouts(Benchmark):
                 f"after {means[0]:.4g}, over the {gap.n:,} of {len(new):,} rollouts with both."
             )
         spread = spread_of(new[~np.isnan(new)])
-        known = zip(Mean._fields, self.beside["difference"], strict=True)
-        recorded = {**self.beside, **dict(known)}
-        recorded["difference"] = recorded.pop("estimate")
+        estimate, ci95, p_value = self.beside["difference"]
+        recorded = {**self.beside, "ci95": ci95, "p_value": p_value, "difference": estimate}
         extra = {**({"spread": spread} if spread else {}), "verdict": said, "recorded": recorded}
         return ScoreReport(**{**vars(part), "extra": extra})
 
 
 Rollouts.name = "rollouts"  # no name of the catalogue: its rows are logs of anybody
-
-
-def _recorded(sample: DataSample) -> Rejudgement:
-    """A rollout that is not judged yet."""
-    recorded = (sample.metadata or {}).get(RECORDED) or {}
-    old, parts = recorded.get("reward"), recorded.get("parts") or {}
-    return Rejudgement(sample.sample_id, old, None, "stopped", "caller", parts=parts)

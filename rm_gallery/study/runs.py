@@ -249,7 +249,10 @@ def sample_record(
     """The line of samples.jsonl for a judged sample, as JSON types without empty fields. `reward` is
     None for recorded scores.
     """
-    sample = one.sample
+    sample, order = one.sample, ()
+    if reward is not None and reward.kind == "listwise" and sample.output:
+        judgement = sample.output[0].answer.reward
+        order = judgement.extra_data.get(reward.key_in(judgement), {}).get("order", ())
     record: dict[str, Any] = {
         "id": sample.sample_id,
         "key": sample.sample_key,
@@ -262,7 +265,7 @@ def sample_record(
         "scores": one.scores,
         "reasons": [] if reward is None else _reasons(reward, sample),
         "verdicts": [[*j.place, j.verdict] for j in one.judgements if isinstance(j.place, Pair)],
-        "order": [] if reward is None else _order(reward, sample),
+        "order": list(order),
         "steps": _steps(one) if reward is None or reward.kind == "stepwise" else [],
         "credit": credit,
         "agrees": agrees,
@@ -284,22 +287,9 @@ def _reasons(reward: BaseReward, sample: DataSample) -> list[str | None]:
     reasons: list[str | None] = []
     for judgement in (output.answer.reward for output in sample.output):
         key = reward.key_in(judgement)
-        reasons.append(
-            "\n".join(
-                dict.fromkeys(
-                    str(d.reason) for d in judgement.details if d.source == key and d.reason
-                )
-            )
-            or None
-        )
+        each = [str(d.reason) for d in judgement.details if d.source == key and d.reason]
+        reasons.append("\n".join(dict.fromkeys(each)) or None)
     return reasons if any(reasons) else []
-
-
-def _order(reward: BaseReward, sample: DataSample) -> list[int]:
-    if reward.kind != "listwise" or not sample.output:
-        return []
-    judgement = sample.output[0].answer.reward
-    return list(judgement.extra_data.get(reward.key_in(judgement), {}).get("order", ()))
 
 
 def _steps(one: Judged) -> list[list[list[Any]]]:

@@ -198,15 +198,13 @@ class Sheet:
         Raises ConfigError for a cell that cannot be read, saying what was `expected`.
         """
         numbers: list[float | None] = []
-        known: dict[float, float] = {}  # of labels there are few different ones
+        known: dict[float | None, float | None] = {}  # of labels there are few different ones
         for place, cell in zip(self.places, self.column(name, role), strict=True):
             value = None if cell is None else (read or number_of)(cell)
             if cell is not None and value is None:
                 where = f"column '{name}'" if role in _LABELS else f"column '{name}' ({role})"
                 raise ConfigError(f"{place}, {where}: expected {expected}, found {shown(cell)}")
-            numbers.append(
-                value if value is None or len(known) > _FEW else known.setdefault(value, value)
-            )
+            numbers.append(value if len(known) > _FEW else known.setdefault(value, value))
         return numbers
 
     def digest(self) -> str:
@@ -231,40 +229,28 @@ def open_sheet(
         DataError: the source cannot be read, a row does not fit, or there is none.
     """
     path = isinstance(data, (str, os.PathLike))
-    if (
-        not path
-        and isinstance(data, Iterable)
-        and not hasattr(data, "iloc")
-        and not isinstance(data, Mapping)
-    ):
+    table = path or hasattr(data, "iloc") or isinstance(data, Mapping)
+    if not table and isinstance(data, Iterable):
         data = list(data)
         if data and isinstance(data[0], DataSample):
             raise ConfigError(
                 "data are samples already; judge them with evaluate(reward, samples)."
             )
     config = {key: value for key, value in reading.items() if value is not None}
-    config |= {
-        "limit": limit,
-        "seed": seed,
-        "on_bad_row": on_bad_row,
-        "path" if path else "data": data,
-    }
-    loader = create_loader("table", "local", "*", config)
+    config |= {"limit": limit, "seed": seed, "on_bad_row": on_bad_row}
+    loader = create_loader("table", "local", "*", {**config, "path" if path else "data": data})
     name = str(data) if path else "the data"
     columns: dict[str, None] = {}
-    names: tuple[Any, ...] = ()
     rows, report = Rows(), LoadReport()
     for where, row in loader.rows():
         report.rows += 1
-        if isinstance(row, DataError):
-            if on_bad_row == "raise":
-                raise row
+        if not isinstance(row, DataError):
+            columns.update(dict.fromkeys(map(str, row)))
+            rows.add(where, row)
+        elif on_bad_row == "raise":
+            raise row
+        else:
             report.skip(row)
-            continue
-        if (own := tuple(row)) != names:
-            names = own
-            columns.update(dict.fromkeys(map(str, own)))
-        rows.add(where, row)
     if not len(rows):
         raise DataError(
             f"{name}: no rows found; give a table with names in its first row and at least one row "
@@ -334,25 +320,28 @@ def joined(
     hint = "answers are compared by equal ids only, so give files of the same questions."
     matched = _matched(sheet, other, id_column, hint)
     name = column if column not in sheet.columns else f"{column} ({Path(other.name).name})"
-    additions: dict[int, tuple[RowRef | None, str, Any, Cell]] = {}
-    for (where, other_row), cell, (key, place) in zip(
-        other.rows.placed(), cells, matched, strict=True
-    ):
-        additions[place] = where, key, cell, text_of_cell(other_row.get(prompt))
+    additions = {
+        place: (where, key, cell, text_of_cell(other_row.get(prompt)))
+        for (where, other_row), cell, (key, place) in zip(
+            other.rows.placed(), cells, matched, strict=True
+        )
+    }
 
     def widened() -> Iterator[PlacedRow]:
-        for place, (own, row) in enumerate(sheet.rows.placed()):
+        for place, (own_place, row) in enumerate(sheet.rows.placed()):
             where, key, cell, asked = additions.pop(place, (None, "", None, None))
             if where and prompt in other.columns and asked != text_of_cell(row.get(prompt)):
                 raise ConfigError(
                     f"{where}: id {key[:40]!r} has another '{prompt}' than in {sheet.name}; give "
                     f"files of the same questions."
                 )
-            yield own, {**row, name: cell}
+            yield own_place, {**row, name: cell}
 
-    rows = Rows(widened())
     return replace(
-        sheet, columns=[*sheet.columns, name], rows=rows, name=f"{sheet.name} with {other.name}"
+        sheet,
+        columns=[*sheet.columns, name],
+        rows=Rows(widened()),
+        name=f"{sheet.name} with {other.name}",
     ), name
 
 

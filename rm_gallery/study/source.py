@@ -93,13 +93,12 @@ class Data:
         """Number of samples; None where only reading all of them would tell."""
         if self.loader is None:
             return len(self.samples)
-        counts = [source.count() for source in self.loader.sources()]
-        known = [count for count in counts if count is not None]
-        return (
-            min(sum(known), self.loader.options.limit or sum(known))
-            if len(known) == len(counts)
-            else None
-        )
+        total = 0
+        for source in self.loader.sources():
+            if (count := source.count()) is None:
+                return None
+            total += count
+        return min(total, self.loader.options.limit or total)
 
     @property
     def met(self) -> LoadReport:
@@ -108,11 +107,11 @@ class Data:
 
     def identity(self) -> dict[str, Any]:
         """What identifies the data: content hashes of the files, wherever these are."""
-        sources = self.loader.sources() if self.loader is not None else []
-        paths = [
-            path for source in sources if isinstance(path := getattr(source, "path", None), Path)
-        ]
-        return {**self.chosen, **({"data": [file_sha256(path) for path in paths]} if paths else {})}
+        paths = (
+            [getattr(each, "path", None) for each in self.loader.sources()] if self.loader else []
+        )
+        hashes = [file_sha256(path) for path in paths if isinstance(path, Path)]
+        return {**self.chosen, **({"data": hashes} if hashes else {})}
 
 
 @dataclass(frozen=True)
@@ -183,7 +182,7 @@ class Source:
         shown = ", ".join(map(str, paths)) or f"{len(data)} rows"
         config |= {"path": str(paths[0])} if paths else {"data": data}
         if known is None:
-            detected = detect_benchmark(*_first_row(_Local("data", "*", config, paths), shown))
+            detected = _detected(_Local("data", "*", config, paths), shown)
             known = detected, detected.name
         loader = _Local(known[1], known[1], config, paths)
         _refuse_others(loader, known[0])
@@ -257,14 +256,12 @@ def _of_samples(samples: Sequence[DataSample], benchmark: str | Benchmark | None
 
 
 def _samples(data: list[Any], limit: int | None, seed: int) -> list[DataSample]:
-    wrong = next(
-        (place for place, sample in enumerate(data) if not isinstance(sample, DataSample)), None
-    )
-    if wrong is not None:
-        raise DataError(
-            f"sample {wrong}: expected a DataSample like the others, found "
-            f"{type(data[wrong]).__name__}"
-        )
+    for place, sample in enumerate(data):
+        if not isinstance(sample, DataSample):
+            raise DataError(
+                f"sample {place}: expected a DataSample like the others, found "
+                f"{type(sample).__name__}"
+            )
     if limit is None or limit >= len(data):
         return data
     return [data[place] for place in seeded_positions(len(data), limit, seed)]
@@ -329,15 +326,14 @@ def _refuse_others(loader: DataLoader, benchmark: Benchmark) -> None:
             )
 
 
-def _first_row(loader: DataLoader, shown: str) -> tuple[dict[str, Any], str, bool]:
+def _detected(loader: DataLoader, shown: str) -> Benchmark:
+    """The benchmark whose columns the first row has."""
     for where, row in _first_rows(loader):
         if isinstance(row, DataError):
             raise row
-        return row, shown, where.untyped
-    raise DataError(
-        f"{loader.origin().get('path', 'the data')}: no rows found; give data with at least one "
-        f"row."
-    )
+        return detect_benchmark(row, shown, where.untyped)
+    path = loader.origin().get("path", "the data")
+    raise DataError(f"{path}: no rows found; give data with at least one row.")
 
 
 def _first_rows(loader: DataLoader) -> Iterator[tuple[RowRef, dict[str, Any] | DataError]]:

@@ -20,12 +20,7 @@ from rm_gallery.core.stats.constant import LengthCount
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.ranking import BestOf, best_of_n_curve
 from rm_gallery.core.stats.uncertainty import clustered_mean
-from rm_gallery.core.stats.validation import (
-    Calibration,
-    HeldOut,
-    calibration_curve,
-    held_out_calibration,
-)
+from rm_gallery.core.stats.validation import HeldOut, held_out_calibration
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.shown import number
 from rm_gallery.gallery.benchmarks.figures import UNNAMED
@@ -334,16 +329,6 @@ class Summary:
         ]
         for answer in answers:
             self.answers.add(answer)
-        self._add_gap(row, answers)
-        self._add_lengths(answers, row.cluster)
-        for steps in row.steps:
-            for _, score, label in steps:
-                if score is not None and math.isfinite(score):
-                    self.step_scores[_step_label(label)].append(score)
-        self.positions.add(row)
-        self.lengths.add([len(text) for text in row.answers], row.scores, row.verdicts)
-
-    def _add_gap(self, row: SampleRow, answers: Sequence[ScoredAnswer]) -> None:
         gap = gap_of(row)
         if gap is not None and len(answers) == len(row.scores):
             self.gaps.append(gap)
@@ -352,18 +337,23 @@ class Summary:
                 worth = [float(answer.label == "chosen") for answer in answers]
                 self.lists.append(([answer.score for answer in answers], worth, row.cluster))
             self.guesses.append(row.labels.count("chosen") / len(row.labels))
-
-    def _add_lengths(self, answers: Sequence[ScoredAnswer], cluster: str) -> None:
-        sides = (
-            [answer for answer in answers if answer.label == label]
-            for label in ("chosen", "rejected")
-        )
+        sides = ([one for one in answers if one.label == label] for label in LABELS[:2])
         for good, bad in product(*sides):
             if good.length != bad.length:
-                up = good.length > bad.length
-                won = 0.5 if good.score == bad.score else float((good.score > bad.score) == up)
-                self.longer.add(won, cluster)
-                self.longer_chosen.values.append(float(up))
+                chosen_is_longer = good.length > bad.length
+                won = (
+                    0.5
+                    if good.score == bad.score
+                    else float((good.score > bad.score) == chosen_is_longer)
+                )
+                self.longer.add(won, row.cluster)
+                self.longer_chosen.values.append(float(chosen_is_longer))
+        for steps in row.steps:
+            for _, score, label in steps:
+                if score is not None and math.isfinite(score):
+                    self.step_scores[_step_label(label)].append(score)
+        self.positions.add(row)
+        self.lengths.add([len(text) for text in row.answers], row.scores, row.verdicts)
 
     def length_correlation(self) -> float | None:
         """Spearman correlation of length and score over all answers; None where one of them does
@@ -393,20 +383,6 @@ class Summary:
         kept = gaps != 0.0
         return np.abs(gaps[kept]), (gaps[kept] > 0.0).astype(np.float64), clusters[kept]
 
-    def calibration(self) -> Calibration | None:
-        """How true the probabilities are that a Bradley–Terry model makes of the gaps: the logistic
-        function of their size.
-        """
-        from scipy.special import expit
-
-        gaps = np.asarray(self.gaps)
-        return calibration_curve(
-            expit(np.abs(gaps)),
-            _half_steps(gaps),
-            clusters=first_seen(np.asarray(self.clusters)),
-            bins=10,
-        )
-
     def held_out(self) -> HeldOut | None:
         """A curve from gap to being right, fitted on half of the prompts and tested on the other;
         None for few prompts.
@@ -420,13 +396,10 @@ class Summary:
         """What picking the highest score of n answers is worth, over at most `MAX_LISTS` seeded
         lists; empty without lists.
         """
-        lists = [self.lists[place] for place in seeded_positions(len(self.lists), MAX_LISTS, 0)]
-        fits = [
-            (scores, worth, name) for scores, worth, name in lists if max(map(abs, scores)) <= HUGE
-        ]
-        return best_of_n_curve(
-            [s for s, _, _ in fits], [w for _, w, _ in fits], clusters=[name for _, _, name in fits]
-        )
+        drawn = [self.lists[place] for place in seeded_positions(len(self.lists), MAX_LISTS, 0)]
+        usable = [each for each in drawn if max(map(abs, each[0])) <= HUGE]
+        scores, worth, clusters = zip(*usable, strict=True) if usable else ((), (), ())
+        return best_of_n_curve(scores, worth, clusters=clusters)
 
 
 def summarize(run: OpenRun) -> Summary:
@@ -494,17 +467,19 @@ def _half_steps(values: Floats) -> Floats:
     return np.where(values == 0.0, 0.5, (values > 0.0).astype(np.float64))
 
 
+_STEP_WORDS = {
+    **dict.fromkeys(("correct", "right", "+", "good"), 1),
+    **dict.fromkeys(("incorrect", "wrong", "-", "bad"), 0),
+}
+
+
 def _step_label(label: dict[str, Any]) -> str:
     """Whether a step is known to be right: by `correctness`, or as process-reward data rate it (1,
     0, -1).
     """
-    words = {
-        **dict.fromkeys(("correct", "right", "+", "good"), 1),
-        **dict.fromkeys(("incorrect", "wrong", "-", "bad"), 0),
-    }
     for name in ("correctness", "rating", "label"):
         value = label.get(name)
-        value = words.get(value.lower()) if isinstance(value, str) else value
+        value = _STEP_WORDS.get(value.lower()) if isinstance(value, str) else value
         if isinstance(value, (bool, int, float)):
             return STEP_LABELS[0 if value > 0 else 1]
     return STEP_LABELS[2]

@@ -5,13 +5,12 @@ and what people say.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
-from typing import Any, ClassVar, Generic, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
 
 from rm_gallery.core.data.labels import VALUE, value_of
 from rm_gallery.core.data.load.converters import RowRef
@@ -22,7 +21,7 @@ from rm_gallery.core.reward.resolve import resolve
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of
 from rm_gallery.core.score import CAUSES, Bounds
-from rm_gallery.core.stats import Array, Bools, Floats, Integers, np
+from rm_gallery.core.stats import Array, Floats, Integers, np
 from rm_gallery.core.stats.agreement import kendall_tau_b_estimate, spearman_estimate
 from rm_gallery.core.stats.denominator import Trait, lengths, worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval
@@ -37,33 +36,45 @@ from rm_gallery.study.estimate import Forecast
 from rm_gallery.study.sheet import Sheet, groups_of, label_chances, labels_of
 from rm_gallery.study.source import Data, sharded
 from rm_gallery.study.table_rows import Columns as Columns
-from rm_gallery.study.table_rows import TableSamples, questions_of
+from rm_gallery.study.table_rows import TableSamples
 
-T = TypeVar("T", bound="TableTask")
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 Label = Callable[[Any], float | None]
 
 
-@dataclass
-class TableTask:
-    """A table with columns of answers, read and checked; nothing is judged yet.
+@dataclass(eq=False)
+class TableTask(Benchmark):
+    """A table with columns of answers, read and checked, as what `evaluate` judges by a rule.
 
     Attributes:
-        questions: the rows that can be judged.
+        samples: the rows that can be judged.
         labels: people's labels, per row of the table.
         probabilities: with which each row was chosen for labelling.
         groups: subgroups by column.
-        columns: the columns that were named, for the manifest.
+        named_columns: the columns that were named, for the manifest.
         shard: the share of the rows that is judged.
         short: rows that were scored and have a blank answer, so that they have no value.
     """
 
-    questions: TableSamples
+    samples: TableSamples
     labels: list[float | None] | None = None
     probabilities: list[float | None] | None = None
     groups: dict[str, list[str | None]] = field(default_factory=dict)
-    columns: dict[str, Any] = field(default_factory=dict)
+    named_columns: dict[str, Any] = field(default_factory=dict)
     shard: str | None = None
     short: list[int] = field(default_factory=list, repr=False)
+
+    baselines = False
+    counts_all = True
+    unnamed: ClassVar[tuple[str, ...]]
+    """What answers are called that no column holds; a row needs as many."""
+    expected: ClassVar[str]
+    """What a cell of labels may hold."""
+
+    def __post_init__(self) -> None:
+        super().__init__()
 
     @classmethod
     def from_sheet(
@@ -72,55 +83,101 @@ class TableTask:
         prompt: str | None,
         roles: Mapping[str, str],
         columns: Columns,
-        *,
-        needed: int,
-        unnamed: Sequence[str],
         label: Label,
-        expected: str,
-        **own: Any,
+        **more: Any,
     ) -> T:
-        """The task of a sheet: `label` reads a cell of labels, `expected` says what it may hold."""
-        questions = questions_of(sheet, prompt, roles, columns, needed=needed, unnamed=unnamed)
-        known = None
+        """The task of a sheet; `roles` maps options to columns of answers, `label` reads a label."""
+        samples = TableSamples(sheet, prompt, roles, columns, cls.unnamed)
+        labels = None
         if columns.labels is not None:
-            where = {"id_column": columns.id, "label_column": columns.label_column}
-            known = labels_of(sheet, columns.labels, label, expected, **where)
+            labels = labels_of(
+                sheet,
+                columns.labels,
+                label,
+                cls.expected,
+                id_column=columns.id,
+                label_column=columns.label_column,
+            )
         named = {"prompt": prompt, "answers": list(roles.values()), "cluster": columns.cluster}
         return cls(
-            questions,
-            known,
-            label_chances(sheet, known, columns.label_probability),
+            samples,
+            labels,
+            label_chances(sheet, labels, columns.label_probability),
             groups_of(sheet, columns.by),
             {**named, "reference": columns.reference, **({"id": columns.id} if columns.id else {})},
             columns.shard,
-            **own,
+            **more,
         )
 
-    def data(self, samples: Sequence[DataSample], seed: int) -> Data:
-        """The samples as what `evaluate` judges by the rule."""
-        return Data(
-            self.rule(),
-            f"{len(samples)} samples",
-            {"limit": None, "data_seed": seed},
-            samples=samples,
-        )
+    # -- what it is judged and counted by --------------------------------------------------------
+
+    def check(self, reward: BaseReward) -> None:
+        """Raise ConfigError for a kind that is not judged so, and where no column holds what the
+        reward reads.
+        """
+        super().check(reward)
+        self.samples.check(reward)
+
+    def detect(self, columns: Mapping[str, Any]) -> bool:
+        """Never: its columns are named."""
+        return False
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """Not called: the rows are samples already."""
+        raise ConfigError(f"the rows of a {self.name} are read by {type(self).__name__}.read")
+
+    def label_of(self, one: Judged) -> float | None:
+        """What people say of a judged row."""
+        return None if self.labels is None else self.labels[one.metadata["row"]]
+
+    def sides(self, one: Judged) -> list[str]:
+        """The names of the columns that hold the answers."""
+        return [f"'{self.samples.answers[column]}'" for column in one.metadata["columns"]]
+
+    def traits(self, one: Judged) -> dict[str, Trait]:
+        """Lengths by column, what people say of the row, and its subgroups."""
+        texts = [len(output.answer.text) for output in one.sample.output]
+        traits: dict[str, Trait] = {
+            **lengths(dict(zip(self.sides(one), texts, strict=True))),
+            "length of the prompt": float(sum(len(m.text) for m in one.sample.input)),
+        }
+        if (label := self.label_of(one)) is not None:
+            traits["people's label"] = label
+        for name, cells in self.groups.items():
+            if (cell := cells[one.metadata["row"]]) is not None:
+                traits[f"column '{name}'"] = cell
+        return traits
+
+    def notes(self, reward: BaseReward) -> tuple[str, ...]:
+        """How the table was read."""
+        return tuple(self.samples.sheet.notes)
+
+    def lacks_answer(self, judged: Judged) -> bool:
+        """Whether a row has a blank answer, which is noted of one that is scored."""
+        lacks = len(judged.metadata["columns"]) < len(self.samples.answers)
+        if lacks and judged.status == "scored":
+            self.short.append(judged.metadata["row"])
+        return lacks
 
     def row_statuses(self) -> RowStatuses:
         """The status of every row of the table before the first is judged."""
-        statuses = np.full(len(self.questions.sheet), NOT_BEGUN, dtype=np.uint8)
-        statuses[list(self.questions.blank)] = BLANK
+        statuses = np.full(len(self.samples.sheet), NOT_BEGUN, dtype=np.uint8)
+        statuses[list(self.samples.blank)] = BLANK
         return statuses
 
-    @abstractmethod
-    def rule(self) -> TableRule[Any]:
-        """What the rows are judged and counted by."""
+    # -- judging ---------------------------------------------------------------------------------
+
+    def data(self, samples: Sequence[DataSample], seed: int) -> Data:
+        """The samples as what `evaluate` judges."""
+        chosen = {"limit": None, "data_seed": seed}
+        return Data(self, f"{len(samples)} samples", chosen, samples=samples)
 
     def understood(self, reward: BaseReward, *, early: bool = False) -> list[str]:
         """What was understood and what it will take, a line each; `early` where it may stop before
         the end.
         """
-        self.rule().check(reward)
-        return self.questions.understood(reward, self.labels, early=early)
+        self.check(reward)
+        return self.samples.understood(reward, self.labels, early=early)
 
     def estimate(
         self,
@@ -132,7 +189,7 @@ class TableTask:
     ) -> Forecast:
         """Judge ten rows and extrapolate."""
         return estimate(
-            reward, self.data(self.questions, seed), seed=seed, options=options, **keywords
+            reward, self.data(self.samples, seed), seed=seed, options=options, **keywords
         )
 
     def judge(
@@ -146,26 +203,25 @@ class TableTask:
         """Judge the rows and report; arguments as in `evaluate`. Rows of other shards count as not
         begun.
         """
-        own = Columns.__dataclass_fields__
-        chosen, hooks = options_of(reward, options, None, keywords, progress=None, beside=own)
+        columns = Columns.__dataclass_fields__
+        chosen, hooks = options_of(reward, options, None, keywords, progress=None, beside=columns)
         shard, chosen = sharded(self.shard, chosen)
         self.short.clear()
         chosen, samples = self.begun(reward, chosen, seed)
         if chosen.run_dir is not None:
-            about = {"sheet": self.questions.sheet.digest(), "columns": self.columns}
+            about = {"sheet": self.samples.sheet.digest(), "columns": self.named_columns}
             chosen = replace(chosen, manifest={**about, **(chosen.manifest or {})})
 
         def concluded(report: Report) -> Report:
             reasons = dict(report.reasons)
-            if self.questions.blank:
-                reasons[BLANK_REASON] = self.questions.blank_reason()
-            if self.short:
-                why = self.questions.why_blank(self.short[0])
-                reasons[BLANK_ANSWER] = {"n": len(self.short), "example": why}
+            blank = [*self.samples.blank]
+            for name, rows in ((BLANK_REASON, blank), (BLANK_ANSWER, self.short)):
+                if n := self.n_counted(rows):
+                    reasons[name] = {"n": n, "example": self.samples.why_blank(rows[0])}
             if chosen.run_dir is not None:
-                self.questions.keep_blank(chosen.run_dir)
+                self.samples.keep_blank(chosen.run_dir)
             return self.finished(
-                replace(report, data=self.questions.sheet.name, reasons=reasons), reward
+                replace(report, data=self.samples.sheet.name, reasons=reasons), reward
             )
 
         return evaluate(
@@ -177,85 +233,22 @@ class TableTask:
             conclude=concluded,
         )
 
-    def lacks_answer(self, judged: Judged) -> bool:
-        """Whether a row has a blank answer, which is noted of one that is scored."""
-        lacks = len(judged.metadata["columns"]) < len(self.questions.answers)
-        if lacks and judged.status == "scored":
-            self.short.append(judged.metadata["row"])
-        return lacks
-
     def begun(
         self, reward: BaseReward, options: RunOptions, seed: int
     ) -> tuple[RunOptions, Sequence[DataSample]]:
         """How the run goes, and the samples in the order in which they are judged."""
-        return options, self.questions
+        return options, self.samples
+
+    def n_counted(self, rows: Sequence[int]) -> int:
+        """How many of these rows are part of what was asked."""
+        return len(rows)
 
     def finished(self, report: Report, reward: BaseReward) -> Report:
         """The report with figures that are known only after the run."""
         return report
 
 
-class TableRule(Benchmark, Generic[T]):
-    """A table as what `evaluate` judges by a rule: its rows are samples already, and its columns
-    were named.
-    """
-
-    source = "none: anybody's table"
-    licence = "that of the table"
-    baselines = False
-    counts_all = True
-
-    def __init__(self, task: T) -> None:
-        super().__init__()
-        self.task = task
-
-    def check(self, reward: BaseReward) -> None:
-        """Raise ConfigError for a kind that is not judged so, and where no column holds what the
-        reward reads.
-        """
-        super().check(reward)
-        self.task.questions.check(reward)
-
-    def detect(self, columns: Mapping[str, Any]) -> bool:
-        """Never: its columns are named."""
-        return False
-
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
-        """Not called: the rows are samples already."""
-        raise ConfigError(f"the rows of a {self.name} are read by {type(self.task).__name__}.read")
-
-    def label_of(self, one: Judged) -> float | None:
-        """What people say of a judged row."""
-        return None if self.task.labels is None else self.task.labels[one.metadata["row"]]
-
-    def sides(self, one: Judged) -> list[str]:
-        """The names of the columns that hold the answers."""
-        return [f"'{self.task.questions.answers[column]}'" for column in one.metadata["columns"]]
-
-    def traits(self, one: Judged) -> dict[str, Trait]:
-        """Lengths by column, what people say of the row, and its subgroups."""
-        row: int = one.metadata["row"]
-        sides = dict(
-            zip(
-                self.sides(one),
-                (len(output.answer.text) for output in one.sample.output),
-                strict=True,
-            )
-        )
-        traits = {
-            **lengths(sides),
-            "length of the prompt": float(sum(len(m.text) for m in one.sample.input)),
-        }
-        if (label := self.label_of(one)) is not None:
-            traits["people's label"] = label
-        groups = {f"column '{name}'": cells[row] for name, cells in self.task.groups.items()}
-        return traits | {name: cell for name, cell in groups.items() if cell is not None}
-
-    def notes(self, reward: BaseReward) -> tuple[str, ...]:
-        """How the table was read."""
-        return tuple(self.task.questions.sheet.notes)
-
-
+T = TypeVar("T", bound=TableTask)
 ROW_STATUSES: tuple[tuple[Status, Cause], ...] = tuple(product(get_args(Status), CAUSES))
 """Every status of a row with every cause of there being no value."""
 RowStatuses = Array
@@ -276,27 +269,22 @@ def row_status_of(judged: Judged) -> int:
 def counted_part(
     rule: str,
     values: Floats,
-    places: Integers,
     row_statuses: RowStatuses,
     scale: tuple[float, float] = (0.0, 1.0),
     **more: Any,
 ) -> Figure:
-    """The mean of some rows: how many there are, how many have a value, and what became of the
-    others.
+    """The mean of rows: how many there are, how many have a value, and what became of the others.
 
     `values` are an array, not a number where a row has none. `scale` holds the lowest and the
     highest value a row can have, which is what is missing at worst and at best.
     """
-    places = np.asarray(places, dtype=np.int64)
-    known = values[places]
-    missing = np.isnan(known)
-    known, causes = known[~missing], Counter[str]()
-    statuses = Counter({"scored": len(known)})
-    for place, n in enumerate(np.bincount(row_statuses[places[missing]]).tolist()):
-        status, cause = ROW_STATUSES[place]
-        statuses["unscored" if status == "scored" else status] += n
-        causes[cause] += n
-    causes = +causes
+    missing = np.isnan(values)
+    known = values[~missing]
+    statuses, causes = Counter({"scored": len(known)}), Counter[str]()
+    for code, n in zip(*np.unique(row_statuses[missing], return_counts=True), strict=True):
+        status, cause = ROW_STATUSES[code]
+        statuses["unscored" if status == "scored" else status] += int(n)
+        causes[cause] += int(n)
     return figure_of(rule, known, statuses, causes, scale, **more)
 
 
@@ -394,9 +382,9 @@ class _ScoreCounter:
     """Collects the scores of every row, and makes the report."""
 
     def __init__(self, task: Scoring) -> None:
-        self._of = task
-        n = len(task.questions.sheet)
-        self._scores = np.full((n, len(task.questions.answers)), math.nan)
+        self._task = task
+        n = len(task.samples.sheet)
+        self._scores = np.full((n, len(task.samples.answers)), math.nan)
         self._row_statuses = task.row_statuses()
 
     def add(self, judged: Judged) -> float | None:
@@ -404,80 +392,60 @@ class _ScoreCounter:
         row: int = judged.metadata["row"]
         for column, score in zip(judged.metadata["columns"], judged.scores, strict=True):
             if score is not None:
-                self._scores[row, column] = self._of.turn * score
+                self._scores[row, column] = self._task.turn * score
         self._row_statuses[row] = row_status_of(judged)
-        value = None if self._of.lacks_answer(judged) else self._of.value_of(judged)
+        value = None if self._task.lacks_answer(judged) else self._task.value_of(judged)
         return value if value is not None and 0.0 <= value <= 1.0 else None
-
-    def _row_values(self) -> Floats:
-        """The mean score of each row's answers, which is scored whole or not at all: what is
-        missing, a blank answer too, cannot leave the mean.
-        """
-        known = ~np.isnan(self._scores)
-        n = known.sum(axis=1)
-        scored = np.array([status == "scored" for status, _ in ROW_STATUSES])
-        whole = scored[self._row_statuses] & known.all(axis=1)
-        sums = np.where(known, self._scores, 0.0).sum(axis=1)
-        return np.where(whole, sums / np.maximum(n, 1), math.nan)
 
     def report(self) -> ScoreReport:
         """Report what was counted so far."""
-        of = self._of
-        values = self._row_values()
-        clusters = of.questions.clusters.codes
-        rows = figures.ComparedRows(clusters, of.labels, of.probabilities, of.groups)
-        every = np.arange(len(values))
-        whole = self._part(values, every)
-        parts: dict[str, Figure] = {}
-        if len(of.questions.answers) > 1:
-            for column, name in enumerate(of.questions.answers):
-                parts[name] = self._part(self._scores[:, column], every)
-        for name, places in rows.subgroups().items():
-            parts[name] = self._part(values, places)
+        task, scores = self._task, self._scores
+        # a row is scored whole or not at all: what is missing, a blank answer too, cannot leave the mean
+        scored = np.array([status == "scored" for status, _ in ROW_STATUSES])
+        values = np.where(scored[self._row_statuses], scores.mean(axis=1), math.nan)
+        clusters = task.samples.clusters.codes
+        rows = figures.ComparedRows(clusters, task.labels, task.probabilities, task.groups)
+
+        def part(values: Floats, places: Any = slice(None)) -> Figure:
+            statuses = self._row_statuses[places]
+            return mean_score(values[places], clusters[places], statuses, task.bounds)
+
+        answers = task.samples.answers
+        parts = {name: part(scores[:, k]) for k, name in enumerate(answers) if len(answers) > 1}
+        parts |= {name: part(values, places) for name, places in rows.subgroups().items()}
         extra: dict[str, Any] = {"spread": spread_of(values[~np.isnan(values)])}
-        if of.labels is not None:
-            labels = np.array(of.labels, dtype=float)
-            both = ~(np.isnan(values) | np.isnan(labels))
-            extra["agreement"] = {"n": int(both.sum()), **self._verdicts(values, labels, both)}
-            for name, estimate in (
-                ("spearman", spearman_estimate),
-                ("kendall", kendall_tau_b_estimate),
-            ):
-                order = estimate(values, labels, clusters=clusters)
-                extra["agreement"][name] = None if order is None else order.estimate
-                extra["agreement"][f"{name}_ci95"] = None if order is None else order.interval()
-            extra["corrected"] = rows.corrected(values, None, of.bounds)
-            low, high = (math.nan if end is None else end for end in of.bounds)
+        if task.labels is not None:
+            labels = rows.people
+            extra["agreement"] = self._agreement(values, labels)
+            extra["corrected"] = rows.corrected(values, None, task.bounds)
+            low, high = task.bounds
             if outside := int(((labels < low) | (labels > high)).sum()):
-                extra["labels_outside"] = {"n": outside, "range": [*of.bounds]}
-        return ScoreReport(**vars(whole) | {"extra": extra}, by_subset=parts)
+                extra["labels_outside"] = {"n": outside, "range": [low, high]}
+        return ScoreReport(**vars(part(values)) | {"extra": extra}, by_subset=parts)
 
-    def _verdicts(self, values: Floats, labels: Floats, both: Bools) -> dict[str, Any]:
-        """How often a score passes where it should, and kappa; nothing where labels are no verdicts."""
-        of = self._of
-        if not of.verdicts:
-            return {}
-        assert of.threshold is not None
-        passed = of.turn * values[both] >= of.turn * of.threshold
-        said, wanted = passed.tolist(), (labels[both] > 0.5).tolist()
-        found = figures.same_said(said, wanted, of.questions.clusters.codes[both])
-        return {"accuracy": found.pop("agreement"), "accuracy_ci95": found.pop("ci95"), **found}
-
-    def _part(self, values: Floats, places: Integers) -> Figure:
-        clusters = self._of.questions.clusters.codes
-        return mean_score(values, clusters, places, self._row_statuses, self._of.bounds)
+    def _agreement(self, values: Floats, labels: Floats) -> dict[str, Any]:
+        """How far the scores agree with people: where labels are verdicts, how often a score passes
+        where it should, and kappa; and rank correlations.
+        """
+        task, clusters = self._task, self._task.samples.clusters.codes
+        both = ~(np.isnan(values) | np.isnan(labels))
+        agreement: dict[str, Any] = {"n": int(both.sum())}
+        if task.verdicts:
+            passed, wanted = task.passes(values[both]).tolist(), (labels[both] > 0.5).tolist()
+            share, kappa = figures.accordance(passed, wanted, clusters[both])
+            agreement |= figures.named(accuracy=share, kappa=kappa)
+        return agreement | figures.named(
+            spearman=spearman_estimate(values, labels, clusters=clusters),
+            kendall=kendall_tau_b_estimate(values, labels, clusters=clusters),
+        )
 
 
 def mean_score(
-    values: Floats,
-    clusters: Integers,
-    places: Integers,
-    row_statuses: RowStatuses,
-    bounds: tuple[float, float],
+    values: Floats, clusters: Integers, row_statuses: RowStatuses, bounds: tuple[float, float]
 ) -> Figure:
-    """The mean score of some rows, as `counted_part` has it, with its interval over clusters."""
-    mean = uncertainty_of(figures.mean_estimate(values[places], clusters[places], bounds))
-    return counted_part("mean_score", values, places, row_statuses, bounds, **mean)
+    """The mean score of rows, as `counted_part` has it, with its interval over clusters."""
+    mean = uncertainty_of(figures.mean_estimate(values, clusters, bounds))
+    return counted_part("mean_score", values, row_statuses, bounds, **mean)
 
 
 def spread_of(values: Floats) -> dict[str, Any]:
@@ -491,45 +459,19 @@ def spread_of(values: Floats) -> dict[str, Any]:
     return dict(zip(_SPREAD, (sd, low, lower, middle, upper, high), strict=True))
 
 
-class Scores(TableRule["Scoring"]):
-    """A table as what `evaluate` judges: the mean score of its answers."""
-
-    version = "mean over rows"
-    kinds = TableRule.kinds | {"stepwise"}
-
-    def check(self, reward: BaseReward) -> None:
-        """Raise ConfigError also for a reward that only compares, when there is nothing to compare."""
-        super().check(reward)
-        if reward.kind != "pointwise" and len(self.task.questions.answers) == 1:
-            raise ConfigError(
-                f"{reward.name} is {reward.kind} and one column of answers is scored by pointwise "
-                f"rewards; name one, or "
-                "compare two columns with `rm-gallery winrate`."
-            )
-
-    def agrees(self, one: Judged) -> float | None:
-        """Whether a score passes where people say it should; None where labels are no verdicts."""
-        task, label, value = self.task, self.label_of(one), self.task.value_of(one)
-        if label is None or value is None or task.threshold is None or not task.verdicts:
-            return None
-        return float((task.turn * value >= task.turn * task.threshold) == (label > 0.5))
-
-    def scorer(self, seed: int = 0) -> _ScoreCounter:
-        """Start counting."""
-        return _ScoreCounter(self.task)
-
-
-Scores.name = "scores"  # no name of the catalogue: it cannot be asked for without a table
-
-
-@dataclass
+@dataclass(eq=False)
 class Scoring(TableTask):
-    """A table with answers to be scored, read and checked; nothing is judged yet."""
+    """A table with answers to be scored: the mean score of its answers."""
 
     turn: float = 1.0
     bounds: tuple[float, float] = UNBOUNDED
     threshold: float | None = None
     """From where on a score passes; None where nothing says."""
+
+    version = "mean over rows"
+    kinds = TableTask.kinds | {"stepwise"}
+    unnamed = ("answer",)
+    expected = VALUE
 
     @classmethod
     def read(
@@ -545,16 +487,17 @@ class Scoring(TableTask):
             "--answer" if len(answers) == 1 else f"--answer {k}": name
             for k, name in enumerate(answers, 1)
         }
-        return cls.from_sheet(
-            columns.open(data),
-            prompt,
-            roles,
-            columns,
-            needed=1,
-            unnamed=("answer",),
-            label=value_of,
-            expected=VALUE,
-        )
+        return cls.from_sheet(columns.open(data), prompt, roles, columns, value_of)
+
+    def check(self, reward: BaseReward) -> None:
+        """Raise ConfigError also for a reward that only compares, when there is nothing to compare."""
+        super().check(reward)
+        if reward.kind != "pointwise" and len(self.samples.answers) == 1:
+            raise ConfigError(
+                f"{reward.name} is {reward.kind} and one column of answers is scored by pointwise "
+                f"rewards; name one, or "
+                "compare two columns with `rm-gallery winrate`."
+            )
 
     @cached_property
     def verdicts(self) -> bool:
@@ -562,25 +505,38 @@ class Scoring(TableTask):
         known = {label for label in self.labels or () if label is not None}
         return self.threshold is not None and known <= {0.0, 1.0}
 
+    def passes(self, values: Any) -> Any:
+        """Whether a score passes the threshold, or which of an array do."""
+        assert self.threshold is not None
+        return self.turn * values >= self.turn * self.threshold
+
     def value_of(self, one: Judged) -> float | None:
         """The mean score of a judged row's answers; None unless all are scored."""
         known = [self.turn * score for score in one.scores if score is not None]
-        whole = one.status == "scored" and len(known) == len(self.questions.answers)
+        whole = one.status == "scored" and len(known) == len(self.samples.answers)
         return math.fsum(known) / len(known) if whole else None
 
-    def rule(self) -> Scores:
-        """The mean score."""
-        return Scores(self)
+    def agrees(self, one: Judged) -> float | None:
+        """Whether a score passes where people say it should; None where labels are no verdicts."""
+        label, value = self.label_of(one), self.value_of(one)
+        if label is None or value is None or not self.verdicts:
+            return None
+        return float(self.passes(value) == (label > 0.5))
 
-    def begun(
-        self, reward: BaseReward, options: RunOptions, seed: int
-    ) -> tuple[RunOptions, Sequence[DataSample]]:
+    def scorer(self, seed: int = 0) -> _ScoreCounter:
+        """Start counting."""
+        return _ScoreCounter(self)
+
+    def facing(self, reward: BaseReward) -> Self:
         """Take over the reward's range and direction."""
-        within = reward.range_over(self.questions.sheet.rows)
+        within = reward.range_over(self.samples.sheet.rows)
         self.bounds = open_ended(within)
         self.threshold = middle_of(*within) if reward.threshold is None else reward.threshold
         self.turn = 1.0 if reward.higher_is_better else -1.0
-        return super().begun(reward, options, seed)
+        return self
+
+
+Scoring.name = "scores"  # no name of the catalogue: it cannot be asked for without a table
 
 
 def score_table(

@@ -27,7 +27,6 @@ from rm_gallery.core.utils.file import to_line
 from rm_gallery.core.utils.names import unknown_name
 from rm_gallery.study.runs import SAMPLES
 from rm_gallery.study.sheet import (
-    Cell,
     MadeWhenAsked,
     Sheet,
     cell_of,
@@ -72,10 +71,6 @@ class Clusters:
 def hash_of(name: str) -> int:
     """The first 64 bits of a name's SHA-256."""
     return int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:8], "big")
-
-
-def _prompt_hash(text: Cell, place: int) -> int:
-    return hash_of(f"row {place}" if text is None else " ".join(text.split()))
 
 
 def _clusters(sheet: Sheet, hashes: Any, cluster: str | None) -> tuple[Clusters, str]:
@@ -163,33 +158,70 @@ class Columns:
         return open_sheet(data, **{name: getattr(self, name) for name in names})
 
 
-@dataclass(frozen=True, eq=False)
 class TableSamples(MadeWhenAsked[TableSample]):
     """The rows of a table that can be judged, each made a sample when it is asked for, and what is
     known about all of its rows.
 
-    Attributes:
+    A row without a prompt, or with fewer answers than `unnamed` has names, is not judged. Rows that
+    share a prompt are one cluster unless `columns` name one. What has no meaning there is the
+    samples' metadata, as `evaluate` has it; labels hold the truth and are in no sample.
+
+    Args:
+        sheet: the table.
         prompt: name of the column of prompts; None where none is named.
-        answers: names of the columns that hold answers, or what these are called where no column
-            holds them; `told` says whether one does.
+        roles: the option that names a column of answers to its name; empty where no column does.
         columns: what other columns mean.
-        others: names of the columns that the samples' metadata hold.
-        blank: the blank column of each row that cannot be judged, by place.
-        clusters: what each row belongs to.
-        clustered_by: in words; empty where every row is its own cluster.
-        counts: how many rows have how many answers to judge.
+        unnamed: what answers are called that no column holds.
+
+    Raises:
+        ConfigError: a column is missing, blank or, unless these are texts, numeric; one is named
+            twice; an id stands twice.
     """
 
-    sheet: Sheet
-    prompt: str | None
-    answers: tuple[str, ...]
-    told: bool
-    columns: Columns
-    others: tuple[str, ...]
-    blank: dict[int, str]
-    clusters: Clusters
-    clustered_by: str
-    counts: Mapping[int, int]
+    def __init__(
+        self,
+        sheet: Sheet,
+        prompt: str | None,
+        roles: Mapping[str, str],
+        columns: Columns,
+        unnamed: tuple[str, ...],
+    ) -> None:
+        self.sheet, self.prompt, self.columns = sheet, prompt, columns
+        self.has_answers = bool(roles)
+        self.answers = tuple(roles.values()) or unnamed
+        _check_named(sheet, prompt, roles, columns)
+        self.blank: dict[int, str] = {}
+        """The blank column of each row that cannot be judged, by place."""
+        self.counts = Counter[int]()
+        """How many rows have how many answers to judge."""
+        hashes = array("Q")
+        for place, row in enumerate(sheet.rows):
+            asked = None if prompt is None else cell_of(row, prompt)
+            cells = [cell_of(row, name) if roles else "" for name in self.answers]
+            text = text_of_cell(asked)
+            hashes.append(hash_of(f"row {place}" if text is None else " ".join(text.split())))
+            filled = sum(cell is not None for cell in cells)
+            if prompt is not None and asked is None:
+                self.blank[place] = prompt
+            elif filled < len(unnamed):
+                self.blank[place] = self.answers[cells.index(None)]
+            else:
+                self.counts[filled] += 1
+        if columns.reference is not None:
+            sheet.column(columns.reference, "--reference")
+        if columns.id is not None:
+            row_ids(sheet, columns.id)
+        self.clusters, self.clustered_by = _clusters(sheet, hashes, columns.cluster)
+        if not self.counts:
+            raise ConfigError(
+                f"{sheet.name}: no row can be judged; the first: {self.why_blank(min(self.blank))}"
+            )
+        known = {prompt, *roles.values(), columns.reference, columns.id}
+        known |= {columns.labels, columns.label_column, columns.label_probability}
+        if columns.reference is not None:
+            known.update(REFERENCE_KEYS)  # which would speak where the named column is blank
+        self.others = tuple(name for name in sheet.columns if name not in known)
+        """Names of the columns that the samples' metadata hold."""
 
     def __len__(self) -> int:
         return len(self.sheet) - len(self.blank)
@@ -212,34 +244,35 @@ class TableSamples(MadeWhenAsked[TableSample]):
 
     def _sample_at(self, place: int, where: RowRef, row: Mapping[str, Any]) -> TableSample:
         columns = self.columns
-        cells = [text_of_cell(cell_of(row, name)) if self.told else "" for name in self.answers]
-        given = {name: without_padding(cell_of(row, name)) for name in self.others}
-        if columns.reference is not None:
-            text = text_of_cell(cell_of(row, columns.reference))
-            given |= {} if text is None else {"reference": text}
-        asked = None if self.prompt is None else text_of_cell(cell_of(row, self.prompt))
-        outputs = [
-            {"answer": {"role": "assistant", "content": cell}} for cell in cells if cell is not None
+        texts = [
+            text_of_cell(cell_of(row, name)) if self.has_answers else "" for name in self.answers
         ]
+        filled = [(k, text) for k, text in enumerate(texts) if text is not None]
+        metadata = {name: without_padding(cell_of(row, name)) for name in self.others}
+        if columns.reference is not None:
+            reference = text_of_cell(cell_of(row, columns.reference))
+            metadata |= {} if reference is None else {"reference": reference}
+        asked = None if self.prompt is None else text_of_cell(cell_of(row, self.prompt))
         name = (
             self.sheet.rows.name(where) if columns.id is None else id_text(cell_of(row, columns.id))
         )
-        made = {
-            "unique_id": name,
-            "input": [] if self.prompt is None else [{"role": "user", "content": asked}],
-            "output": outputs,
-            "metadata": given or None,
-            "names": [
-                name for name, cell in zip(self.answers, cells, strict=True) if cell is not None
-            ],
-            "place": {
-                "row": place,
-                "number": where.number,
-                "columns": [k for k, cell in enumerate(cells) if cell is not None],
-                "cluster": self.clusters.name(place),
-            },
-        }
-        return TableSample.model_validate(made)
+        return TableSample.model_validate(
+            {
+                "unique_id": name,
+                "input": [] if self.prompt is None else [{"role": "user", "content": asked}],
+                "output": [
+                    {"answer": {"role": "assistant", "content": text}} for _, text in filled
+                ],
+                "metadata": metadata or None,
+                "names": [self.answers[k] for k, _ in filled],
+                "place": {
+                    "row": place,
+                    "number": where.number,
+                    "columns": [k for k, _ in filled],
+                    "cluster": self.clusters.name(place),
+                },
+            }
+        )
 
     def understood(
         self,
@@ -251,34 +284,30 @@ class TableSamples(MadeWhenAsked[TableSample]):
         stop before the end.
         """
         judgements = self.judgements(reward)
+        prompt = "no column of prompts" if self.prompt is None else f"prompt '{self.prompt}'"
+        names = ", ".join(f"'{name}'" for name in self.answers)
+        n_labels = None if labels is None else len(labels) - list(labels).count(None)
         lines = [
             f"{self.sheet.name}: {len(self.sheet)} rows ({self.sheet.understood}); columns: "
             f"{', '.join(self.sheet.columns)}",
-            self._texts_read(),
+            f"{prompt}, answers {names}" if self.has_answers else f"{prompt}, no column of answers",
             self.clustered_by,
             _unused_cluster(self.sheet, self.columns.cluster),
             *self.sheet.notes,
             "{n} rows cannot be judged; {example}".format(**self.blank_reason())
             if self.blank
             else "",
-            ""
-            if labels is None
-            else f"{sum(label is not None for label in labels)} rows have a label",
+            "" if n_labels is None else f"{n_labels} rows have a label",
             f"{len(self)} rows to judge with {reward.name}: {judgements:,} judgements, "
             f"{self._calls(reward, judgements)}"
             + (", fewer if it is decided earlier" if early else ""),
         ]
         return [line for line in lines if line]
 
-    def _texts_read(self) -> str:
-        asked = "no column of prompts" if self.prompt is None else f"prompt '{self.prompt}'"
-        names = ", ".join(f"'{name}'" for name in self.answers)
-        return f"{asked}, answers {names}" if self.told else f"{asked}, no column of answers"
-
     def check(self, reward: BaseReward) -> None:
         """Raise ConfigError where no column holds what the reward reads."""
         missing = [] if self.prompt is not None else ["--prompt"]
-        missing += [] if self.told else ["the columns of answers"]
+        missing += [] if self.has_answers else ["the columns of answers"]
         if missing and not reward.reads:
             raise ConfigError(
                 f"{reward.name} reads prompts and answers: name {' and '.join(missing)}."
@@ -323,7 +352,7 @@ class TableSamples(MadeWhenAsked[TableSample]):
         column = self.blank.get(place) or next(
             name for name in self.answers if not text_of_cell(cell_of(row, name))
         )
-        return _why_blank(self.sheet, place, column)
+        return f"{self.sheet.rows.place(place)}: column '{column}' is blank"
 
     def blank_reason(self) -> dict[str, Any]:
         """How many rows could not be judged for want of text, with an example, as a report names
@@ -355,82 +384,25 @@ class TableSamples(MadeWhenAsked[TableSample]):
                 file.write(to_line(record))
 
 
-def questions_of(
-    sheet: Sheet,
-    prompt: str | None,
-    answers: Mapping[str, str],
-    columns: Columns,
-    *,
-    needed: int = 1,
-    unnamed: Sequence[str] = ("answer",),
-) -> TableSamples:
-    """The rows as samples with these columns; `answers` maps the option that names a column to its
-    name, and `unnamed` is what answers are called that no column holds.
-
-    A row without a prompt, or with fewer than `needed` answers, is not judged. Rows that share a
-    prompt are one cluster unless `columns` name one. What has no meaning there is the samples'
-    metadata, as `evaluate` has it; labels hold the truth and are in no sample.
-
-    Raises:
-        ConfigError: a column is missing, blank or, unless these are texts, numeric; one is named
-            twice; an id stands twice.
+def _check_named(
+    sheet: Sheet, prompt: str | None, roles: Mapping[str, str], columns: Columns
+) -> None:
+    """ConfigError where the columns of prompts, answers and references are not there, are one, or
+    hold no texts.
     """
-    reference = columns.reference
-    asked_in = [] if prompt is None else [prompt]
-    doubled = [name for name, times in Counter([*asked_in, *answers.values()]).items() if times > 1]
-    if doubled:
+    times = Counter([*([] if prompt is None else [prompt]), *roles.values()])
+    if doubled := [name for name, n in times.items() if n > 1]:
         raise ConfigError(
             f"column '{doubled[0]}' is named twice; prompt and answers are columns of their own."
         )
-    roles = dict.fromkeys(asked_in, "--prompt")
-    roles |= {name: role.split()[0] for role, name in answers.items()}
-    for name, role in roles.items():
+    named = {} if prompt is None else {prompt: "--prompt"}
+    named |= {name: role.split()[0] for role, name in roles.items()}
+    for name, role in named.items():
         sheet.require(name, role)
-    if reference is not None:
-        sheet.require(reference, "--reference")
-    for name, role in roles.items():
+    if columns.reference is not None:
+        sheet.require(columns.reference, "--reference")
+    for name, role in named.items():
         _check_texts(sheet, name, role, columns.numbers)
-    named, counts, blank = tuple(answers.values()), Counter[int](), dict[int, str]()
-    hashes = array("Q")
-    for place, row in enumerate(sheet.rows):
-        asked = None if prompt is None else cell_of(row, prompt)
-        cells = [cell_of(row, name) for name in named]
-        hashes.append(_prompt_hash(text_of_cell(asked), place))
-        filled = sum(cell is not None for cell in cells) if named else len(unnamed)
-        if prompt is not None and asked is None:
-            blank[place] = prompt
-        elif filled < needed:
-            blank[place] = named[cells.index(None)]
-        else:
-            counts[filled] += 1
-    if reference is not None:
-        sheet.column(reference, "--reference")
-    if columns.id is not None:
-        row_ids(sheet, columns.id)
-    clusters, clustered_by = _clusters(sheet, hashes, columns.cluster)
-    if not counts:
-        first = next(iter(blank))
-        raise ConfigError(
-            f"{sheet.name}: no row can be judged; the first: "
-            f"{_why_blank(sheet, first, blank[first])}"
-        )
-    truth = {columns.labels, columns.label_column, columns.label_probability}
-    own = {prompt, *named, reference, columns.id, *truth}
-    if reference is not None:
-        own.update(REFERENCE_KEYS)  # which would speak where the named column is blank
-    others = tuple(name for name in sheet.columns if name not in own)
-    return TableSamples(
-        sheet,
-        prompt,
-        named or tuple(unnamed),
-        bool(named),
-        columns,
-        others,
-        blank,
-        clusters,
-        clustered_by,
-        counts,
-    )
 
 
 def _check_texts(sheet: Sheet, name: str, role: str, numbers: bool) -> None:
@@ -451,7 +423,3 @@ def _check_texts(sheet: Sheet, name: str, role: str, numbers: bool) -> None:
         f"{role} is '{name}', and that column holds numbers only ({example}), no text to judge; name "
         "another one, or say --config columns.numbers=true (numbers=True) where these numbers are the texts."
     )
-
-
-def _why_blank(sheet: Sheet, place: int, column: str) -> str:
-    return f"{sheet.rows.place(place)}: column '{column}' is blank"

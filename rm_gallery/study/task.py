@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.judges import models_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.gallery.benchmarks.base import Benchmark
@@ -163,18 +162,12 @@ def judge_of(reward: Any) -> tuple[str | None, str | None]:
     Of several, such as the judges of a composition's parts, the names and the different endpoints
     with commas between.
     """
-    known = models_of(reward)
-    if not known:
+    judges = models_of(reward)
+    if not judges:
         return None, None
-    return ", ".join(llm.model for llm in known), ", ".join(
-        dict.fromkeys(_endpoint(llm) for llm in known)
-    )
-
-
-def _endpoint(llm: BaseLLM) -> str:
-    parts = urlsplit(llm.endpoint_key())
-    return (
-        f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-        if parts.netloc
-        else llm.endpoint_key()
-    )
+    endpoints: dict[str, None] = {}
+    for key in (llm.endpoint_key() for llm in judges):
+        url = urlsplit(key)
+        host = url.netloc.rpartition("@")[2]
+        endpoints[f"{url.scheme}://{host}{url.path}" if url.netloc else key] = None
+    return ", ".join(llm.model for llm in judges), ", ".join(endpoints)

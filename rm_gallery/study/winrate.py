@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from rm_gallery.core.data.labels import VERDICT, verdict_of
-from rm_gallery.core.data.schema import DataSample, TableSample
+from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.resolve import resolve
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.stats import Bools, Integers, np
+from rm_gallery.core.stats import Bools, np
 from rm_gallery.core.stats.intervals import shown_side
 from rm_gallery.core.stats.significance import ConfidenceSequence, SequentialTest
 from rm_gallery.core.utils.errors import ConfigError
@@ -25,12 +25,9 @@ from rm_gallery.study import winrate_figures as figures
 from rm_gallery.study.runs import is_run, open_run
 from rm_gallery.study.sheet import joined, open_sheet
 from rm_gallery.study.table import (
-    BLANK_ANSWER,
-    BLANK_REASON,
     NOT_BEGUN,
     ROW_STATUSES,
     Columns,
-    TableRule,
     TableTask,
     counted_part,
     row_status_of,
@@ -144,111 +141,90 @@ class _UntilDecided:
 class _WinCounter:
     """Collects what became of every row, and makes the report."""
 
-    def __init__(self, comparison: WinRateTask) -> None:
-        self._of, n = comparison, len(comparison.questions.sheet)
-        self._compared = figures.Compared(n, len(comparison.questions.answers))
-        self._row_statuses = comparison.row_statuses()
+    def __init__(self, task: WinRateTask) -> None:
+        self._task = task
+        self._rows = figures.ComparedRows(
+            task.samples.clusters.codes,
+            task.labels,
+            task.probabilities,
+            task.groups,
+            len(task.samples.answers),
+        )
+        self._row_statuses = task.row_statuses()
 
     def add(self, judged: Judged) -> float | None:
         """Count one row; its credit is the win of the first column over the second."""
         row: int = judged.metadata["row"]
-        win = self._compared.add(row, judged)
-        any_win = judged.status != "scored" or self._compared.any_win(row)
+        win = self._rows.add(row, judged)
+        any_win = judged.status != "scored" or self._rows.any_win(row)
         self._row_statuses[row] = row_status_of(judged) if any_win else _NO_WIN
         if win is None:
-            self._of.lacks_answer(judged)
-        if self._of.until is not None:
-            self._of.until.add(row, win, judged.status)
+            self._task.lacks_answer(judged)
+        if self._task.until is not None:
+            self._task.until.add(row, win, judged.status)
         return win
 
     def report(self) -> WinRateReport:
         """Report what was counted so far."""
-        of, names = self._of, self._of.questions.answers
-        clusters = of.questions.clusters.codes
-        compared, row_statuses, groups = self._compared, self._row_statuses, of.groups
-        every: Integers = np.arange(len(clusters), dtype=np.int64)
-        if of.until is not None:
-            counted = of.until.counted(len(every))
-            compared = compared.only(counted)
+        task, names = self._task, self._task.samples.answers
+        rows, row_statuses = self._rows, self._row_statuses
+        every: Any = slice(None)
+        if task.until is not None:
+            counted = task.until.counted(len(row_statuses))
+            rows = rows.only(counted)
             row_statuses = np.where(counted, row_statuses, np.uint8(NOT_BEGUN))
-            if of.until.decided:  # the rows behind the stop are no part of what was asked
-                every = np.flatnonzero(counted)
-                groups = {
+            if task.until.decided:  # the rows behind the stop are no part of what was asked
+                every = counted
+                rows.groups = {
                     by: [name if own else None for name, own in zip(cells, counted, strict=True)]
-                    for by, cells in of.groups.items()
+                    for by, cells in rows.groups.items()
                 }
-        rows = figures.ComparedRows(clusters, of.labels, of.probabilities, groups, compared)
         wins = rows.wins()
         mean = figures.mean_estimate(wins, rows.clusters)
-        extra: dict[str, Any] = {"a": names[0], "b": names[1], **figures.counts_of(wins)}
-        extra["test"] = {"null": 0.5, "p_value": mean and mean.p_value(0.5)}
-        extra["flips"] = figures.flips_of(rows)
-        if of.labels is not None:
+        subgroups = figures.subgroups_of(rows)
+        extra: dict[str, Any] = {
+            "a": names[0],
+            "b": names[1],
+            **figures.counts_of(wins),
+            "test": {"null": 0.5, "p_value": mean and mean.p_value(0.5)},
+            "flips": figures.flips_of(rows),
+        }
+        if task.labels is not None:
             extra["agreement"] = figures.agreement_of(rows)
             extra["corrected"] = rows.corrected(wins, 0.5)
-        if of.length_controlled:
+        if task.length_controlled:
             extra["length_controlled"] = figures.equal_length_of(rows)
-        extra["subgroups"] = subgroups = figures.subgroups_of(rows)
+        extra["subgroups"] = subgroups
         if len(names) > 2:
             extra["ranking"] = figures.ranking_of(rows, names)
             extra["pairs"] = figures.pairs_of(rows, names)
 
-        def rate(places: Integers, **known: Any) -> Figure:
+        def rate(places: Any, **known: Any) -> Figure:
             known |= {"chance": 0.5, "baselines": figures.baselines_of(rows, places)}
-            return counted_part("win_rate", wins, places, row_statuses, **known)
+            return counted_part("win_rate", wins[places], row_statuses[places], **known)
 
-        whole = rate(every, **uncertainty_of(mean))
         parts = {
             name: rate(places, ci95=subgroups[name]["ci95"])
             for name, places in rows.subgroups().items()
         }
+        whole = rate(every, **uncertainty_of(mean))
         kept = {name: value for name, value in extra.items() if value not in ({}, [])}
         return WinRateReport(**vars(whole) | {"extra": kept}, by_subset=parts)
 
 
-class WinRate(TableRule["WinRateTask"]):
-    """A table as what `evaluate` judges by a rule: the win rate of the first answer column over the
-    second.
-    """
-
-    version = "ties count half, both orders of a row are one row"
-
-    def questions(self, sample: DataSample, reward: BaseReward) -> Iterable[DataSample]:
-        """The row; what was settled by an earlier part of the run is read again, and nothing more
-        is asked.
-        """
-        if self.task.until is not None and self.task.until.settled:
-            self.task.until.stop()
-        return super().questions(sample, reward)
-
-    def in_turn(self, one: Judged) -> Iterable[Judged]:
-        """Where the run may stop early, the rows whose turn has come."""
-        return (one,) if self.task.until is None else self.task.until.hold(one)
-
-    def agrees(self, one: Judged) -> float | None:
-        """Whether the row is won, tied or lost by people as well."""
-        label, win = self.label_of(one), figures.first_win(one)
-        if label is None or win is None:
-            return None
-        return float(figures.winner(win) == figures.winner(label))
-
-    def scorer(self, seed: int = 0) -> _WinCounter:
-        """Start counting."""
-        return _WinCounter(self.task)
-
-
-WinRate.name = "winrate"  # no name of the catalogue: it cannot be asked for without a table
-
-
-@dataclass
+@dataclass(eq=False)
 class WinRateTask(TableTask):
-    """A table with columns of answers to be compared; `labels` are the win of the first column by
-    people.
+    """A table with columns of answers to be compared: the win rate of the first over the second.
+    `labels` are the win of the first column by people.
     """
 
     length_controlled: bool = False
     until_decided: bool = False
     until: _UntilDecided | None = field(default=None, repr=False)
+
+    version = "ties count half, both orders of a row are one row"
+    unnamed = ("a", "b")
+    expected = VERDICT
 
     @classmethod
     def read(
@@ -287,29 +263,39 @@ class WinRateTask(TableTask):
                 raise ConfigError("--with FILE takes --b from it: name --prompt, --a and --b.")
             sheet, second = joined(sheet, other_sheet, answers[1], columns.id or "id", prompt)
             answers = [answers[0], second, *answers[2:]]
-        roles = dict(
-            zip(
-                ["--a", "--b", *(f"--b {k}" for k in range(1, len(answers)))],
-                answers,
-                strict=False,
-            )
-        )
+        options = ["--a", "--b", *(f"--b {k}" for k in range(1, len(answers)))]
         return cls.from_sheet(
             sheet,
             prompt,
-            roles,
+            dict(zip(options, answers, strict=False)),
             columns,
-            needed=2,
-            unnamed=("a", "b"),
-            label=lambda cell: (verdict_of(cell, answers[:2] or "ab") or (None,))[0],
-            expected=VERDICT,
+            lambda cell: (verdict_of(cell, answers[:2] or "ab") or (None,))[0],
             length_controlled=length_controlled,
             until_decided=until_decided,
         )
 
-    def rule(self) -> WinRate:
-        """The win rate."""
-        return WinRate(self)
+    def questions(self, sample: DataSample, reward: BaseReward) -> Iterable[DataSample]:
+        """The row; what was settled by an earlier part of the run is read again, and nothing more
+        is asked.
+        """
+        if self.until is not None and self.until.settled:
+            self.until.stop()
+        return super().questions(sample, reward)
+
+    def in_turn(self, one: Judged) -> Iterable[Judged]:
+        """Where the run may stop early, the rows whose turn has come."""
+        return (one,) if self.until is None else self.until.hold(one)
+
+    def agrees(self, one: Judged) -> float | None:
+        """Whether the row is won, tied or lost by people as well."""
+        label, win = self.label_of(one), figures.first_win(one)
+        if label is None or win is None:
+            return None
+        return float(figures.winner(win) == figures.winner(label))
+
+    def scorer(self, seed: int = 0) -> _WinCounter:
+        """Start counting."""
+        return _WinCounter(self)
 
     def understood(self, reward: BaseReward, *, early: bool = False) -> list[str]:
         """What was understood and what it will take, a line each."""
@@ -319,39 +305,38 @@ class WinRateTask(TableTask):
         self, reward: BaseReward, options: RunOptions, seed: int
     ) -> tuple[RunOptions, Sequence[DataSample]]:
         """Prepare to stop where it is settled, if that is wanted."""
-        samples: Sequence[TableSample] = self.questions
         control = options.control or RunControl()
-        if self.until_decided:  # in a seeded order, clusters together
-            clusters: dict[int, list[int]] = {}
-            for row, cluster in enumerate(self.questions.clusters.codes.tolist()):
-                clusters.setdefault(cluster, []).append(row)
-            turns = list(clusters.values())
-            random.Random(seed).shuffle(turns)
-            places = {sample.place["row"]: place for place, sample in enumerate(samples)}
-            samples = [samples[places[row]] for turn in turns for row in turn if row in places]
-            self.until = _UntilDecided(turns, control, self.questions.blank)
-            if options.run_dir and not options.force_new and is_run(options.run_dir):
-                self.until.look_back(Path(options.run_dir))
-        about = {"until_decided": self.until_decided}
-        return replace(
-            options, control=control, manifest={**about, **(options.manifest or {})}
-        ), samples
+        manifest = {"until_decided": self.until_decided, **(options.manifest or {})}
+        options = replace(options, control=control, manifest=manifest)
+        if not self.until_decided:
+            return options, self.samples
+        clusters: dict[int, list[int]] = {}  # in a seeded order, clusters together
+        for row, cluster in enumerate(self.samples.clusters.codes.tolist()):
+            clusters.setdefault(cluster, []).append(row)
+        turns = list(clusters.values())
+        random.Random(seed).shuffle(turns)
+        self.until = _UntilDecided(turns, control, self.samples.blank)
+        if options.run_dir and not options.force_new and is_run(options.run_dir):
+            self.until.look_back(Path(options.run_dir))
+        by_row = {sample.place["row"]: place for place, sample in enumerate(self.samples)}
+        order = [by_row[row] for turn in turns for row in turn if row in by_row]
+        return options, [self.samples[place] for place in order]
 
     def finished(self, report: Report, reward: BaseReward) -> WinRateReport:
         """For a run that may stop early, add the interval valid at every look."""
         assert isinstance(report, WinRateReport)
         if self.until is None:
             return report
-        sequence, total = self.until.sequence, len(self.questions.sheet)
+        sequence, total = self.until.sequence, len(self.samples.sheet)
         saved = total - report.n if self.until.decided else 0
-        each = self.questions.judgements(reward)
+        each = self.samples.judgements(reward)
         most = max(
-            len(reward.kind.jobs(reward, sample)) * reward.asked_times for sample in self.questions
+            len(reward.kind.jobs(reward, sample)) * reward.asked_times for sample in self.samples
         )
         sequential = {
             "decided": self.until.decided,
             "n_sequence": sequence.n,
-            "unit": "clusters" if self.questions.clustered_by else "rows",
+            "unit": "clusters" if self.samples.clustered_by else "rows",
             "ci95": sequence.interval,
             "rows": total,
             "rows_saved": saved,
@@ -366,15 +351,18 @@ class WinRateTask(TableTask):
         if not self.until.decided:
             return report
         reasons = {
-            name: value
-            for name, value in report.reasons.items()
-            if not name.startswith("stopped: ")
+            name: why for name, why in report.reasons.items() if not name.startswith("stopped: ")
         }
-        for name, rows in ((BLANK_REASON, [*self.questions.blank]), (BLANK_ANSWER, self.short)):
-            if blank := reasons.pop(name, None):
-                n = int(self.until.counted(total)[rows].sum())
-                reasons |= {name: {**blank, "n": n}} if n else {}
         return replace(report, stopped=None, reasons=reasons)
+
+    def n_counted(self, rows: Sequence[int]) -> int:
+        """How many of these rows come before the stop."""
+        if self.until is None or not self.until.decided:
+            return len(rows)
+        return int(self.until.counted(len(self.samples.sheet))[rows].sum())
+
+
+WinRateTask.name = "winrate"  # no name of the catalogue: it cannot be asked for without a table
 
 
 def winrate(

@@ -7,8 +7,8 @@ from __future__ import annotations
 import math
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -44,12 +44,29 @@ def first_win(judged: Judged) -> float | None:
     return _win_of(judged.verdict(0, 1), judged.verdict(1, 0))
 
 
-class Compared:
-    """What became of the rows of a table with `columns` of answers, in arrays."""
+@dataclass
+class ComparedRows:
+    """All rows of a table, in its order: what became of them, and what people and columns say about
+    them; entries are None where unknown.
+    """
 
-    def __init__(self, n: int, columns: int) -> None:
-        self.pairs = {pair: k for k, pair in enumerate(combinations(range(columns), 2))}
-        self.wins = np.full((n, len(self.pairs)), math.nan)
+    clusters: Integers
+    """Per row the number of what it belongs to, an array."""
+    labels: Sequence[float | None] | None = None
+    probabilities: Sequence[float | None] | None = None
+    groups: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
+    columns: int = 0
+    """How many columns of answers are compared."""
+
+    def __post_init__(self) -> None:
+        n = len(self.clusters)
+        self.people, self.chances = (
+            np.full(n, math.nan) if column is None else np.array(column, dtype=np.float64)
+            for column in (self.labels, self.probabilities)
+        )
+        """Labels and their probabilities as arrays; not a number where there is none."""
+        self.pairs = {pair: k for k, pair in enumerate(combinations(range(self.columns), 2))}
+        self.wins_by_pair = np.full((n, len(self.pairs)), math.nan)
         """Per row and pair of answer columns the win of the first, 1, 0.5 or 0, mean over the
         orders played.
         """
@@ -57,7 +74,7 @@ class Compared:
         """Of a pair that was played in both orders, what the answer shown first did: +1 won, 0
         tied, -1 lost.
         """
-        self.lengths = np.full((n, columns), -1, dtype=np.int32)
+        self.lengths = np.full((n, self.columns), -1, dtype=np.int32)
         """Characters by answer column; -1 where there is no answer."""
 
     def add(self, row: int, judged: Judged) -> float | None:
@@ -70,47 +87,33 @@ class Compared:
         if judged.status != "scored":
             return None
         for i, j in combinations(range(len(columns)), 2):
-            seen = judged.verdict(i, j), judged.verdict(j, i)
-            win = _win_of(*seen)
+            before, after = judged.verdict(i, j), judged.verdict(j, i)
+            win = _win_of(before, after)
             if win is None:
                 continue
             pair = self.pairs[columns[i], columns[j]]
-            self.wins[row, pair] = win
-            if judged.played_orders == 2 and seen[0] is not None and seen[1] is not None:
-                self.orders[row, pair] = seen[0], seen[1]
-        first = float(self.wins[row, 0])
+            self.wins_by_pair[row, pair] = win
+            if judged.played_orders == 2 and before is not None and after is not None:
+                self.orders[row, pair] = before, after
+        first = float(self.wins_by_pair[row, 0])
         return None if math.isnan(first) else first
 
-    def only(self, rows: Bools) -> Compared:
+    def only(self, kept: Bools) -> ComparedRows:
         """The same of these rows alone, as if the others had not been judged."""
-        kept = Compared(len(rows), self.lengths.shape[1])
-        for name in ("wins", "orders", "lengths"):
-            getattr(kept, name)[rows] = getattr(self, name)[rows]
-        return kept
+        rows = replace(self)
+        for name in ("wins_by_pair", "orders", "lengths"):
+            getattr(rows, name)[kept] = getattr(self, name)[kept]
+        return rows
 
     def any_win(self, row: int) -> bool:
         """Whether any two answers of a row were compared."""
-        return not np.isnan(self.wins[row]).all()
-
-
-@dataclass(frozen=True)
-class ComparedRows:
-    """All rows of a table, in its order, with what people and columns say about them; entries are
-    None where unknown.
-    """
-
-    clusters: Integers
-    """Per row the number of what it belongs to, an array."""
-    labels: Sequence[float | None] | None = None
-    probabilities: Sequence[float | None] | None = None
-    groups: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
-    compared: Compared = field(default_factory=lambda: Compared(0, 2))
+        return not np.isnan(self.wins_by_pair[row]).all()
 
     def wins(self, pair: tuple[int, int] = (0, 1)) -> Floats:
         """Per row the win of the first column of a pair, an array; not a number where there is
         none.
         """
-        wins: Floats = self.compared.wins[:, self.compared.pairs[pair]]
+        wins: Floats = self.wins_by_pair[:, self.pairs[pair]]
         return wins
 
     def subgroups(self) -> dict[str, Integers]:
@@ -126,7 +129,7 @@ class ComparedRows:
         values: Floats,
         null: float | None = None,
         bounds: tuple[float, float] = (0.0, 1.0),
-        places: Integers | None = None,
+        places: Any = slice(None),
     ) -> dict[str, Any]:
         """The mean of all rows, or of those at some places, from values and labels together, free of
         a judge's errors on average: with what it rests on and the p-value of "it is `null`".
@@ -134,16 +137,12 @@ class ComparedRows:
         Without a `null` it is in the unit of the labels, whose scale may be another one, which all
         labels together show.
         """
-        every, chances = list(self.labels or ()), self.probabilities
-        scale = bounds if null is not None else label_scale(every, bounds)
-        if places is None:
-            places = np.arange(len(every))
         corrected = corrected_mean(
             values[places],
-            [every[place] for place in places],
+            self.people[places],
             clusters=self.clusters[places],
-            probabilities=chances and [chances[place] for place in places],
-            bounds=scale,
+            probabilities=None if self.probabilities is None else self.chances[places],
+            bounds=bounds if null is not None else label_scale(self.people, bounds),
         )
         return {
             "estimate": corrected.estimate,
@@ -168,21 +167,28 @@ class Mean(NamedTuple):
     ci95: Interval | None
     p_value: float | None
 
+    @classmethod
+    def of(cls, estimate: Estimate | None, null: float | None = None) -> Mean:
+        """That of an estimate, with the p-value of "it is `null`"."""
+        if estimate is None:
+            return cls(None, None, None)
+        p_value = None if null is None else estimate.p_value(null)
+        return cls(estimate.estimate, estimate.interval(), p_value)
 
-def mean_of(
-    values: Floats,
-    clusters: Integers,
-    null: float | None = None,
-    bounds: tuple[float, float] = (0.0, 1.0),
-) -> Mean:
-    """The mean of those of an array of values that are numbers, all within `bounds`, and the
-    p-value of "it is `null`".
+
+def named(**estimates: Estimate | None) -> dict[str, Any]:
+    """Estimates by name, each with its interval behind it; None where nothing is known."""
+    shown: dict[str, Any] = {}
+    for name, estimate in estimates.items():
+        shown[name], shown[f"{name}_ci95"], _ = Mean.of(estimate)
+    return shown
+
+
+def mean_of(values: Floats, clusters: Integers, null: float | None = None) -> Mean:
+    """The mean of those of an array of values within 0..1 that are numbers, and the p-value of "it
+    is `null`".
     """
-    within = mean_estimate(values, clusters, bounds)
-    if within is None:
-        return Mean(None, None, None)
-    p_value = None if null is None else within.p_value(null)
-    return Mean(within.estimate, within.interval(), p_value)
+    return Mean.of(mean_estimate(values, clusters), null)
 
 
 def mean_estimate(
@@ -190,8 +196,7 @@ def mean_estimate(
 ) -> Estimate | None:
     """The mean of those of an array of values that are numbers; None without any."""
     known = ~np.isnan(values)
-    numbers, names = (values, clusters) if known.all() else (values[known], clusters[known])
-    return clustered_mean(numbers, names, bounds=bounds)
+    return clustered_mean(values[known], clusters[known], bounds=bounds)
 
 
 def counts_of(wins: Floats) -> dict[str, int]:
@@ -207,7 +212,7 @@ def flips_of(rows: ComparedRows) -> dict[str, Any]:
     The p-value is that of the sign test on the contradictory rows alone, which sees a preference
     for a position best; over clusters where rows belong together, None of one cluster.
     """
-    orders = rows.compared.orders[:, 0]
+    orders = rows.orders[:, 0]
     known = orders[:, 0] != _NOT_PLAYED
     if not known.any():
         return {}
@@ -231,43 +236,35 @@ def agreement_of(rows: ComparedRows) -> dict[str, Any]:
     Cohen's kappa, with intervals; beside them the share of rows in which chance (verdicts as
     frequent as the judge's, on rows of any order) and the longer answer say what people say.
     """
-    wins = rows.wins()
-    places = [
-        place
-        for place, label in enumerate(rows.labels or ())
-        if label is not None and wins[place] == wins[place]
-    ]
-    if not places:
+    places = np.flatnonzero(~np.isnan(rows.people + rows.wins()))
+    if not len(places):
         return {"n": 0}
-    labels = [winner((rows.labels or ())[place] or 0.0) for place in places]
-    said = [winner(wins[place]) for place in places]
-    table = Counter(f"judge {win}, people {label}" for win, label in zip(said, labels, strict=True))
-    met, n = Counter(labels), len(places)
-    beside = {"chance": math.fsum(met[one] * times for one, times in Counter(said).items()) / n**2}
-    lengths = rows.compared.lengths[places][:, :2]
+    labels = [winner(label) for label in rows.people[places].tolist()]
+    verdicts = [winner(win) for win in rows.wins()[places].tolist()]
+    share, kappa = accordance(verdicts, labels, rows.clusters[places])
+    rate, ci95, _ = Mean.of(share)
+    times, n = Counter(labels), len(places)
+    chance = math.fsum(times[one] * k for one, k in Counter(verdicts).items()) / n**2
+    agreement = {"n": n, "agreement": rate, "ci95": ci95, **named(kappa=kappa), "chance": chance}
+    lengths = rows.lengths[places][:, :2]
     if (lengths >= 0).all():
         longer = [winner(first - second + 0.5) for first, second in lengths.tolist()]
-        beside["longest"] = sum(map(operator.eq, longer, labels)) / n
-    same = same_said(said, labels, rows.clusters[places])
-    return {"n": n, **same, **beside, "table": dict(sorted(table.items()))}
+        agreement["longest"] = sum(map(operator.eq, longer, labels)) / n
+    pairs = zip(verdicts, labels, strict=True)
+    table = Counter(f"judge {verdict}, people {label}" for verdict, label in pairs)
+    return {**agreement, "table": dict(sorted(table.items()))}
 
 
-def same_said(said: Sequence[Any], labels: Sequence[Any], clusters: Integers) -> dict[str, Any]:
-    """In how many rows a judge says what people say, as a share and as Cohen's kappa, with their 95 %
-    intervals over clusters.
-    """
-    hits = np.array([float(a == b) for a, b in zip(said, labels, strict=True)])
-    share = mean_of(hits, clusters)
+def accordance(
+    verdicts: Sequence[Any], labels: Sequence[Any], clusters: Integers
+) -> tuple[Estimate | None, Estimate | None]:
+    """In how many rows a judge says what people say, as a share and as Cohen's kappa."""
+    hits = np.array(list(map(operator.eq, verdicts, labels)), dtype=np.float64)
     # labels that are all the same make kappa 0 whatever the judge says, also where it is right in
     # every row but one
     several = len(set(labels)) > 1
-    kappa = cohen_kappa_estimate(said, labels, clusters=clusters) if several else None
-    return {
-        "agreement": share.estimate,
-        "ci95": share.ci95,
-        "kappa": None if kappa is None else kappa.estimate,
-        "kappa_ci95": None if kappa is None else kappa.interval(),
-    }
+    kappa = cohen_kappa_estimate(verdicts, labels, clusters=clusters) if several else None
+    return mean_estimate(hits, clusters), kappa
 
 
 def winner(win: float) -> str:
@@ -287,41 +284,30 @@ def subgroups_of(rows: ComparedRows) -> dict[str, dict[str, Any]]:
             "n_scored": int((~np.isnan(own)).sum()),
             **mean_of(own, rows.clusters[places], 0.5)._asdict(),
         }
-        labels = [] if rows.labels is None else [rows.labels[place] for place in places]
-        if len(labels) - labels.count(None) >= _FEWEST_LABELS:
+        if (~np.isnan(rows.people[places])).sum() >= _FEWEST_LABELS:
             part["corrected"] = rows.corrected(wins, 0.5, places=places)
-    _adjust(part for part in groups.values() if part.get("p_value") is not None)
+    _adjust([part for part in groups.values() if part["p_value"] is not None])
     return groups
 
 
-def _adjust(parts: Iterable[dict[str, Any]]) -> None:
+def _adjust(parts: Sequence[dict[str, Any]]) -> None:
     """Put p-values corrected for their number (Holm) beside them."""
-    tested = list(parts)
-    for part, adjusted in zip(
-        tested, holm([part["p_value"] or 0.0 for part in tested]), strict=True
-    ):
-        part["p_holm"] = adjusted
+    for part, p_value in zip(parts, holm([part["p_value"] or 0.0 for part in parts]), strict=True):
+        part["p_holm"] = p_value
 
 
 def equal_length_of(rows: ComparedRows) -> dict[str, Any]:
     """The win rate were both answers equally long."""
-    lengths = np.where(rows.compared.lengths < 0, math.nan, rows.compared.lengths)
-    controlled = length_controlled(
-        rows.wins(), lengths[:, 0], lengths[:, 1], clusters=rows.clusters
-    )
-    return {
-        "estimate": controlled.estimate,
-        "ci95": controlled.ci95,
-        "length_effect": controlled.length_effect,
-        "n": controlled.n,
-    }
+    first, second = np.where(rows.lengths < 0, math.nan, rows.lengths)[:, :2].T
+    controlled = length_controlled(rows.wins(), first, second, clusters=rows.clusters)
+    return {name: getattr(controlled, name) for name in ("estimate", "ci95", "length_effect", "n")}
 
 
 def baselines_of(rows: ComparedRows, places: Integers) -> dict[str, float | None]:
     """What length alone would say: the win rate in these rows if the longer answer always won, or
     the shorter one.
     """
-    lengths = rows.compared.lengths[places]
+    lengths = rows.lengths[places]
     known = lengths[(lengths[:, :2] >= 0).all(axis=1)]
     wins = 0.5 + 0.5 * np.sign(known[:, 0] - known[:, 1])
     if not len(wins):
@@ -339,8 +325,8 @@ def ranking_of(rows: ComparedRows, names: Sequence[str]) -> dict[str, Any]:
     """
     played = [
         (names[i], names[j], float(win), int(cluster))
-        for wins, cluster in zip(rows.compared.wins, rows.clusters, strict=True)
-        for (i, j), win in zip(rows.compared.pairs, wins, strict=True)
+        for wins, cluster in zip(rows.wins_by_pair, rows.clusters, strict=True)
+        for (i, j), win in zip(rows.pairs, wins, strict=True)
         if win == win
     ]
     if not played:
@@ -373,19 +359,12 @@ def pairs_of(rows: ComparedRows, names: Sequence[str]) -> list[dict[str, Any]]:
     for their number.
     """
     pairs: list[dict[str, Any]] = []
-    for i, j in combinations(range(len(names)), 2):
+    for i, j in rows.pairs:
         wins = rows.wins((i, j))
-        if not np.isnan(wins).all():
-            mean = mean_of(wins, rows.clusters, 0.5)._asdict()
-            pairs.append(
-                {
-                    "a": names[i],
-                    "b": names[j],
-                    "win_rate": mean.pop("estimate"),
-                    **mean,
-                    **counts_of(wins),
-                }
-            )
+        rate, ci95, p_value = mean_of(wins, rows.clusters, 0.5)
+        if rate is not None:
+            pair = {"a": names[i], "b": names[j], "win_rate": rate, "ci95": ci95}
+            pairs.append({**pair, "p_value": p_value, **counts_of(wins)})
     _adjust(pairs)
     return pairs
 

@@ -41,7 +41,7 @@ from rm_gallery.integrations.verl import verl_overrides
 from rm_gallery.report.gate import QualityGate
 from rm_gallery.study.attacks import DRESSES, NO_ANSWERS, Material, from_samples, injections, relaid
 from rm_gallery.study.summary import Summary
-from rm_gallery.study.winrate_figures import Compared, ComparedRows, flips_of
+from rm_gallery.study.winrate_figures import ComparedRows, flips_of
 from rm_gallery.train import signals
 from rm_gallery.train.bradley_terry import prompt_key
 from rm_gallery.train.signals import spread_phrase
@@ -380,9 +380,9 @@ def numbered(text: str, fewest: int) -> dict[str, Any]:
 
 def flips(played: list[int]) -> dict[str, Any]:
     """One row that was judged in both orders, beside one that is blank and one that nobody judged."""
-    compared = Compared(3, 2)
+    compared = ComparedRows(np.arange(3), columns=2)
     compared.orders[0, 0] = played
-    return flips_of(ComparedRows(np.arange(3), compared=compared))
+    return flips_of(compared)
 
 
 def held_out(gaps: list[list[float]]) -> Any:

@@ -260,4 +260,4 @@ def test_only_what_is_scored_whole_and_labelled_has_a_gap() -> None:
     )  # fmt: skip
     assert list(found.gaps) == [1.0, 0.0, 2.0]
     assert [point.n for point in found.best_of_n()][:1] == [1]
-    assert (summary().calibration(), summary().held_out()) == (None, None)
+    assert summary().held_out() is None

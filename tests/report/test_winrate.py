@@ -31,7 +31,7 @@ from rm_gallery.gallery.benchmarks.judgements import judged
 from rm_gallery.study.runs import open_run
 from rm_gallery.study.table import Columns, Scoring, score_table
 from rm_gallery.study.winrate import _UntilDecided, winrate
-from rm_gallery.study.winrate_figures import Compared, ComparedRows, flips_of
+from rm_gallery.study.winrate_figures import ComparedRows, flips_of
 from tests.benchmarks.judges import lengths
 from tests.reward.rewards import ranked, scored
 from tests.support.judge_server import Answer, JudgeCall, Judgement, JudgeServer
@@ -433,11 +433,12 @@ def test_little_to_go_on_is_said_and_no_interval_is_a_point(
 
 
 def test_flips_of_one_conversation_do_not_count_as_many() -> None:
-    compared, places = Compared(40, 2), np.arange(40)
-    compared.orders[:, 0] = [(1, 1) if k % 8 < 4 else (1, -1) for k in places]
-    alone, together = (
-        flips_of(ComparedRows(places // size, compared=compared))["ci95"] for size in (1, 4)
-    )
+    places, intervals = np.arange(40), []
+    for size in (1, 4):
+        compared = ComparedRows(places // size, columns=2)
+        compared.orders[:, 0] = [(1, 1) if k % 8 < 4 else (1, -1) for k in places]
+        intervals.append(flips_of(compared)["ci95"])
+    alone, together = intervals
     assert together.high - together.low > 1.5 * (alone.high - alone.low)
 
 
@@ -466,7 +467,7 @@ def test_the_texts_of_a_long_table_do_not_stay_in_memory(tmp_path: Path) -> None
     assert table.stat().st_size > 20_000_000
     tracemalloc.start()
     try:
-        samples = Scoring.read(str(table), "q", ["x", "y"], Columns(cluster="y")).questions
+        samples = Scoring.read(str(table), "q", ["x", "y"], Columns(cluster="y")).samples
         assert sum(len(sample.output[0].answer.text) for sample in samples) > 20_000_000
         assert len(samples) == n and samples[-1].sample_id == f"line {n}"
         peak = tracemalloc.get_traced_memory()[1]
@@ -479,10 +480,10 @@ def test_a_counted_row_stays_in_memory_as_a_few_bytes() -> None:
     def held(n: int) -> int:
         """Bytes of a count of n rows."""
         task = Scoring.read([{"q": "q", "x": "x"}] * n, "q", ["x"])
-        one = judged(Length(), Length().evaluate_batch([task.questions[0]])[0])
+        one = judged(Length(), Length().evaluate_batch([task.samples[0]])[0])
         tracemalloc.start()
         try:
-            counter = task.rule().scorer()
+            counter = task.scorer()
             for row in range(n):
                 one.metadata["row"] = row
                 counter.add(one)
