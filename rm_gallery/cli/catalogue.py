@@ -10,16 +10,15 @@ import sys
 import textwrap
 import types
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum
 from functools import cache
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
-import orjson
 import typer
 
-from rm_gallery.cli.options import Json, Reward, grouped, parse_params
+from rm_gallery.cli.options import Json, Reward, grouped, parse_params, print_json, show
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.names import unknown_name
 from rm_gallery.core.utils.shown import ended
@@ -176,7 +175,7 @@ def list_rewards(
         broken = {}
     if json:
         problems = [{"name": name, "problem": problem} for name, problem in broken.items()]
-        return typer.echo(_json([*(entry.as_dict() for entry in chosen), *problems]))
+        return print_json([*(entry.as_dict() for entry in chosen), *problems])
     if not chosen:
         return typer.echo("No reward fits all of these filters.", err=True)
     if long:
@@ -244,13 +243,13 @@ def show_reward(
     if prompt:
         messages = _prompt_of(entry, parse_params(param or []))
         text = "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in messages)
-        return typer.echo(_json(messages) if json else text)
-    if json:
-        facts = {**entry.as_dict(), "description": inspect.cleandoc(entry.reward.__doc__ or "")}
-        return typer.echo(
-            _json({**facts, "parameters": [p._asdict() for p in parameters_of(entry.reward)]})
-        )
-    return typer.echo(_as_text(entry))
+        return show(json, messages, [text])
+    facts = {
+        **entry.as_dict(),
+        "description": inspect.cleandoc(entry.reward.__doc__ or ""),
+        "parameters": [parameter._asdict() for parameter in parameters_of(entry.reward)],
+    }
+    return show(json, facts, _as_text(entry))
 
 
 def example_of(entry: Entry) -> Example:
@@ -445,37 +444,29 @@ def fields_of_grader(kind: type[BaseReward]) -> dict[str, bool] | None:
         return None
 
 
-def _as_text(entry: Entry) -> str:
+def _as_text(entry: Entry) -> Iterator[str]:
     """The facts, to be read in a terminal."""
-    reward, lines_of_fields = entry.named, []
+    reward = entry.named
+    yield f"{entry.name}  ({reward.__module__}.{reward.__qualname__})\n"
+    yield inspect.cleandoc(reward.__doc__ or "") + "\n"
+    yield f"task: {entry.task}"
+    yield f"kind: {entry.reward.kind}"
     if entry.grader is not None and (fields := fields_of_grader(entry.grader)) is not None:
         named = (
             ("any other" if name == "*" else name) + ("" if must else " (may be absent)")
             for name, must in fields.items()
         )
-        lines_of_fields = [f"fields: {', '.join(named)}"]
-    touches = ", ".join(
-        f"{kind}{f' ({chr(44).join(by)})' if by else ''}" for kind, by in reward.touches.items()
-    )
-    lines = [
-        f"{entry.name}  ({reward.__module__}.{reward.__qualname__})",
-        "",
-        inspect.cleandoc(reward.__doc__ or ""),
-        "",
-        f"task: {entry.task}",
-        f"kind: {entry.reward.kind}",
-        *lines_of_fields,
-        f"needs: {', '.join(sorted(reward.needs)) or 'nothing'}",
-        f"touches: {touches or 'nothing'}",
-        f"cost: {entry.cost} per sample of n answers",
-        f"range: {entry.bounds}, {entry.direction}",
-        "",
-        "parameters:",
-    ]
+        yield f"fields: {', '.join(named)}"
+    yield f"needs: {', '.join(sorted(reward.needs)) or 'nothing'}"
+    touches = (kind + (f" ({','.join(by)})" if by else "") for kind, by in reward.touches.items())
+    yield f"touches: {', '.join(touches) or 'nothing'}"
+    yield f"cost: {entry.cost} per sample of n answers"
+    yield f"range: {entry.bounds}, {entry.direction}\n"
+    yield "parameters:"
     for parameter in parameters_of(entry.reward):
-        lines.append(f"  {parameter.name} = {parameter.default}  ({parameter.type})")
-        lines += [f"      {parameter.description}"] if parameter.description else []
-    return "\n".join(lines)
+        yield f"  {parameter.name} = {parameter.default}  ({parameter.type})"
+        if parameter.description:
+            yield f"      {parameter.description}"
 
 
 def _shown_value(value: Any) -> str:
@@ -511,7 +502,3 @@ def _mention(reward: type, word: str) -> str:
     named = re.compile(rf"`{re.escape(word)}\b[^`]*`")
     paragraphs = (reward.__doc__ or "").split("\n\n")
     return next(filter(named.search, chain.from_iterable(map(sentences, paragraphs))), "")
-
-
-def _json(value: Any) -> str:
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str).decode()

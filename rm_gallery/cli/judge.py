@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -172,17 +173,15 @@ def _judge(
     if gate.reference is not None:
         check_fits(gate.reference, Source(data, benchmark, limit=rows.limit, seed=run.seed).open())
 
-    def judged(options: RunOptions) -> Report:
-        how = {**task, "shard": shard, "options": options}
-        if repeats > 1:  # the candidates of the first are exported
-            return evaluate_repeatedly(reward, data, benchmark, repeats=repeats, **how)
-        return evaluate_reward(reward, data, benchmark, **how)
-
+    judged: Callable[..., Report] = evaluate_reward
+    if repeats > 1:  # the candidates of the first are exported
+        judged = partial(evaluate_repeatedly, repeats=repeats)
+    judged = partial(judged, reward, data, benchmark, shard=shard, **task)
     return _judge_and_conclude(judged, options, gate, run, rows)
 
 
 def _judge_and_conclude(
-    judged: Callable[[RunOptions], Report],
+    judged: Callable[..., Report],
     options: RunOptions,
     gate: QualityGate,
     run: opt.Running,
@@ -202,11 +201,11 @@ def _judge_and_conclude(
         exported(rows.export, folder, copy, rows.title) as run_dir,
     ):
         traced = options.trace or rows.export is not None
-        report = judged(replace(options, run_dir=run_dir, trace=traced))
+        report = judged(options=replace(options, run_dir=run_dir, trace=traced))
         missed = _missed_by(held(report), gate, run_dir)
     if rows.shard is not None and run.out is not None:
         return _conclude_shard(report, Shard.read(rows.shard), run.out, run.json)
-    opt.print_result(report, run.json, print_report)
+    opt.print_json(report.to_dict()) if run.json else print_report(report)
     if run.out is not None:
         opt.say(
             f"rm-gallery report {one_line(shlex.quote(str(run.out)))} writes a page about this run."
@@ -465,9 +464,7 @@ def _judge_table(
     if rows.estimate:
         return print_estimate(task.estimate(reward, seed=run.seed, options=options), run.json)
 
-    def judged(options: RunOptions) -> Report:
-        return task.judge(reward, seed=run.seed, options=options)
-
+    judged = partial(task.judge, reward, seed=run.seed)
     return _judge_and_conclude(judged, options, gate, run, rows, copy)
 
 

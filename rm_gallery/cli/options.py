@@ -129,9 +129,10 @@ def print_json(value: Any) -> None:
     typer.echo(as_json(value).decode(), nl=False)
 
 
-def print_result(report: Any, as_json: bool, shown: Callable[[Any], object]) -> None:
-    """Print a report, as JSON or as `shown` prints it."""
+def print_result(report: Any, as_json: bool, shown: Callable[[Any], object], what: str) -> None:
+    """Print a report, as JSON or as `shown` prints it, and say why `what` it lacks is missing."""
     print_json(report.to_dict()) if as_json else shown(report)
+    say_lost(report.reasons, report.stopped, what)
 
 
 def show(as_json: bool, value: Any, lines: Iterable[str]) -> None:
@@ -264,12 +265,12 @@ class Running:
             raise Inapplicable(
                 "--trace keeps judgements in the run folder; name one with --out RUN.", "trace"
             )
-        own: dict[str, Any] = {
-            "progress": True,
-            "budget": self._budget(),
-            "run_dir": None if self.out is None else str(self.out),
-        }
-        return RunOptions(**_shared_fields(self, RunOptions), **own)
+        return RunOptions(
+            **_shared_fields(self, RunOptions),
+            progress=True,
+            budget=self._budget(),
+            run_dir=None if self.out is None else str(self.out),
+        )
 
     def _budget(self) -> Budget | None:
         """The budget of the options, None without one; prices alone count cost and limit nothing."""

@@ -124,6 +124,8 @@ class Offer:
         self, settings: ServeSettings
     ) -> tuple[dict[str, BaseReward], ServedEvaluators | None, TokenFile | None, Tasks | None]:
         """The rewards, evaluators, tokens and tasks; ConfigError says what does not fit."""
+        from rm_gallery.evaluation.store import Store
+        from rm_gallery.serve.handler import ServedEvaluators
         from rm_gallery.serve.ors import read_tasks
         from rm_gallery.serve.tokens import TokenFile
 
@@ -131,26 +133,24 @@ class Offer:
         settings.check_access(tokens is not None)
         tasks = None if self.tasks is None else read_tasks(self.tasks)
         rewards = named_rewards(self.reward or [], self.config, self.llm, self.base_url)
-        served = self._served(settings.max_waiting) if self.evaluators else None
-        if served is None and not rewards:
+        served = None
+        if self.evaluators:
+            if self.sandbox not in ("auto", "bwrap", "subprocess"):
+                raise ConfigError(
+                    f"--sandbox is {self.sandbox!r:.40}; give auto, bwrap or subprocess."
+                )
+            served = ServedEvaluators(
+                Store.open(self.store),
+                workers=self.workers,
+                sandbox=self.sandbox,
+                max_waiting=settings.max_waiting,
+            )
+        elif not rewards:
             raise ConfigError(
                 "there is nothing to serve; name a reward with --reward NAME, or leave out "
                 "--no-evaluators."
             )
         return rewards, served, tokens, tasks
-
-    def _served(self, max_waiting: int) -> ServedEvaluators:
-        from rm_gallery.evaluation.store import Store
-        from rm_gallery.serve.handler import ServedEvaluators
-
-        if self.sandbox not in ("auto", "bwrap", "subprocess"):
-            raise ConfigError(f"--sandbox is {self.sandbox!r:.40}; give auto, bwrap or subprocess.")
-        return ServedEvaluators(
-            Store.open(self.store),
-            workers=self.workers,
-            sandbox=self.sandbox,
-            max_waiting=max_waiting,
-        )
 
     def application(
         self,

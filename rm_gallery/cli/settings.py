@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
+from itertools import chain, product
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, get_args
 
 import typer
 from typer.utils import get_params_from_function
@@ -90,8 +91,7 @@ def _explain(words: tuple[str, ...], inner: Any) -> None:
         inner.params.append(shared["settings"])
     if not own:
         inner.params.append(shared["dry_run"])
-    taken = [each.name for each in inner.params if each.param_type_name == "argument"]
-    inner.params += [shared[f"old_{name}"] for name in ARGUMENTS if name in taken]
+    inner.params += [shared[f"old_{name}"] for name in ARGUMENTS if name in _arguments_of(inner)]
     inner.invoke = partial(_invoke, inner.invoke, own)
     inner.parse_args = partial(_parsed_value, inner.parse_args, inner.params)
 
@@ -101,9 +101,9 @@ def group_of(option: Any) -> str | None:
     return option.rich_help_panel if getattr(option, "hidden", False) else None
 
 
-def _group_in_files(option: Any) -> str | None:
+def _group_in_files(option: Any) -> str:
     """The group below which a file may name an option: its own, or the one it once had."""
-    return group_of(option) or GROUPED.get(option.name)
+    return group_of(option) or GROUPED.get(option.name, "")
 
 
 def _parsed_value(
@@ -125,26 +125,23 @@ def _parsed_value(
     return left
 
 
+def _arguments_of(command: Any) -> dict[str, Any]:
+    return {each.name: each for each in command.params if each.param_type_name == "argument"}
+
+
 def _check_arguments(context: Any) -> None:
-    """Refuse a missing argument, which typer 0.16 lets through with a newer click, and arguments in
-    the wrong order.
-    """
-    for each in context.command.params:
-        if each.param_type_name == "argument" and each.required and not context.params[each.name]:
-            raise refusal(context, f"{_shown_name(each)} is missing.")
-    _check_order(context)
-
-
-def _check_order(context: Any) -> None:
-    """Refuse a REWARD and what it judges in the wrong order; each command would say another thing
-    is missing.
+    """Refuse a missing argument, which typer 0.16 lets through with a newer click, and a REWARD
+    behind what it judges, of which each command would say that another thing is missing.
     """
     from rm_gallery.core.reward.registry import RewardRegistry
 
-    taken = [each.name for each in context.command.params if each.param_type_name == "argument"]
-    if taken[:1] != ["reward"] or len(taken) != 2 or not context.params.get("reward"):
+    arguments = _arguments_of(context.command)
+    for name, argument in arguments.items():
+        if argument.required and not context.params[name]:
+            raise refusal(context, f"{_shown_name(argument)} is missing.")
+    if len(arguments) != 2 or next(iter(arguments)) != "reward" or not context.params["reward"]:
         return
-    first, behind = (_listed(context.params[name]) for name in taken)
+    first, behind = (_listed(context.params[name]) for name in arguments)
     if RewardRegistry.is_spelled(first[0]):
         return
     for word in behind:
@@ -205,21 +202,27 @@ def _usage_fault(context: Any, arguments: list[str], error: Any) -> str:
     return f"There is no option {name}." + (f" Did you mean {near}?" if near else "")
 
 
+KINDS_OF_VALUES = {int: "a whole number", float: "a number", bool: "true or false"}
+
+
 def _wanted(command: Any, name: str) -> str:
     """What the value of a parameter has to be, from its annotation."""
     parameter = get_params_from_function(command.callback).get(name)
     if parameter is None:
         return ""
-    kind: Any = parameter.annotation
-    if get_origin(kind) is not Literal:
-        kind = next((each for each in get_args(kind) if each is not type(None)), kind)
-    if get_origin(kind) is Literal:
-        return f"give {', '.join(get_args(kind))}"
-    what = {int: "a whole number", float: "a number", bool: "true or false"}.get(kind)
+    kind = next(
+        (each for each in get_args(parameter.annotation) if each is not type(None)),
+        parameter.annotation,
+    )
+    shown = KINDS_OF_VALUES.get(kind)
+    if shown is None:
+        return ""
     low, high = (getattr(parameter.default, each, None) for each in ("min", "max"))
-    if low is not None and what:
-        what += f" of {low:g} or more" if high is None else f" from {low:g} to {high:g}"
-    return f"give {what}" if what else ""
+    if low is None:
+        return f"give {shown}"
+    return f"give {shown} " + (
+        f"of {low:g} or more" if high is None else f"from {low:g} to {high:g}"
+    )
 
 
 def _shown_name(parameter: Any) -> str:
@@ -233,12 +236,8 @@ def _reward_first(context: Any, arguments: list[str]) -> list[str]:
     first, last = (given.get(f"old_{name}") or [] for name in ARGUMENTS)
     if not (first or last):
         return arguments
-    named = (
-        given.get(each.name)
-        for each in context.command.params
-        if each.param_type_name == "argument"
-    )
-    words = [word for each in named for word in _listed(each) if isinstance(word, str)]
+    named = (_listed(given.get(name)) for name in _arguments_of(context.command))
+    words = [word for word in chain.from_iterable(named) if isinstance(word, str)]
     call = shlex.join([*_words_of(context), *first, *words, *last])
     say_later(
         context,
@@ -285,11 +284,10 @@ def _read_config(context: typer.Context, places: list[str] | None) -> None:
         for group in reversed(groups) if pair else ():
             table = {group: table}
         _check_table(table, known_options, shown)
-        # of the two the command's own counts
-        known = {**_values(table, options), **_values(_table_of(table, words), options)}
+        known = _values(dict(_leaves(table)), words, options)
         if pair and not known:
             raise ConfigError(f"--config: {unknown_name('setting', key, options)}")
-        for name, value in known.items():
+        for name, (_, value) in known.items():
             if pair and (last.replace("-", "_") != name or GROUPED.get(name) in groups):
                 say_later(context, f"{key} is spelled --{name.replace('_', '-')} now.")
             several = getattr(options[name], "multiple", False)
@@ -451,52 +449,32 @@ def defaults(command: Any) -> tuple[dict[str, Any], dict[str, str]]:
             nearest.
     """
     file, table = _read_settings()
-    given = _given_variables()
-    if not (table or given):
+    variables = _given_variables()
+    if not (table or variables):
         return {}, {}  # no command has to be imported for its options
     commands = {words: options_of(inner) for words, inner in walk(command)}
     _check_table(table, commands, file)
+    leaves = {path: value for path, value in _leaves(table) if value != ""}
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for words, options in commands.items():
-        of_all, own, here = (
-            _values(table, options),
-            _values(_table_of(table, words), options),
-            values,
-        )
+        of_command = values
         for word in words:
-            here = here.setdefault(word, {})
-        for name, option in options.items():
-            places: dict[str, Any] = {
-                f"environment, {variable}": given[variable]
-                for variable in _variables(words, name)
-                if variable in given
-            }
-            places |= {f"{file} [{'.'.join(words)}]": own.get(name), file: of_all.get(name)}
-            for origin, value in places.items():
-                if value not in (None, ""):
-                    several = getattr(option, "multiple", False)
-                    here[name] = _listed(value) if several else value
-                    origins[".".join((*words, name))] = origin
-                    break
+            of_command = of_command.setdefault(word, {})
+        settings = {
+            name: (f"{file} [{'.'.join(words)}]" if path[0] in (*words, *MOVED) else file, value)
+            for name, (path, value) in _values(leaves, words, options).items()
+        }
+        for name in options:
+            # the variable of this command alone is laid over that of all commands
+            for variable in reversed(_variables(words, name)):
+                if value := variables.get(variable):
+                    settings[name] = f"environment, {variable}", value
+        for name, (origin, value) in settings.items():
+            several = getattr(options[name], "multiple", False)
+            of_command[name] = _listed(value) if several else value
+            origins[".".join((*words, name))] = origin
     return values, origins
-
-
-def _paths_of(words: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Where the settings of a command may stand: below its words, and below its earlier name."""
-    return [words, *((old,) for old, new in MOVED.items() if tuple(new.split()) == words)]
-
-
-def _table_of(table: Mapping[str, Any], words: tuple[str, ...]) -> Mapping[str, Any]:
-    """The table of a command inside a table of settings, empty where there is none."""
-    own: dict[str, Any] = {}
-    for path in _paths_of(words):
-        below: Any = table
-        for word in path:
-            # `trace = true` is an option's value where `trace` is a command as well
-            below = below.get(word) if isinstance(below, dict) else None
-        own = {**(below if isinstance(below, dict) else {}), **own}
-    return own
 
 
 def _spellings_of(name: str) -> list[str]:
@@ -504,21 +482,43 @@ def _spellings_of(name: str) -> list[str]:
     return [name, RENAMED[name]] if name in RENAMED else [name]
 
 
+def _places_of(words: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Where the settings of a command may stand, the most particular place first: below its words,
+    below its earlier name, or at the top, for all commands.
+    """
+    return [words, *((old,) for old, new in MOVED.items() if tuple(new.split()) == words), ()]
+
+
 def _variables(words: tuple[str, ...], name: str) -> list[str]:
     """The environment variables of an option, that of this command alone first."""
-    paths = ((*above, each) for above in (*_paths_of(words), ()) for each in _spellings_of(name))
+    paths = ((*above, each) for above in _places_of(words) for each in _spellings_of(name))
     return [f"{PREFIX}{'_'.join(path)}".upper().replace("-", "_") for path in paths]
 
 
-def _values(table: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that a table gives to options, by themselves or in their groups."""
+def _leaves(
+    table: Mapping[str, Any], above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every value of a table of settings, by the keys that lead to it."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, (*above, key))
+        else:
+            yield (*above, key), value
+
+
+def _values(
+    leaves: Mapping[tuple[str, ...], Any], words: tuple[str, ...], options: Mapping[str, Any]
+) -> dict[str, tuple[tuple[str, ...], Any]]:
+    """The keys and the value of each option of a command, by itself or else in its group."""
     values = {}
     for name, option in options.items():
         keys = [key for known in _spellings_of(name) for key in (known, known.replace("_", "-"))]
-        group = table.get(_group_in_files(option) or "")
-        for each in (group if isinstance(group, dict) else {}, table):
-            given = [each[key] for key in keys if key in each and not isinstance(each[key], dict)]
-            values.update({name: given[0]} if given else {})
+        groups = ((), (_group_in_files(option),))
+        for above, within, key in product(_places_of(words), groups, keys):
+            path = (*above, *within, key)
+            if path in leaves:
+                values[name] = path, leaves[path]
+                break
     return values
 
 
@@ -580,16 +580,16 @@ def _check_table(
     words: tuple[str, ...] = (),
 ) -> None:
     """ConfigError for the first key that is no option, no group of options and no command."""
-    options, below = set[str](), set[str]()
+    inside = {
+        path[len(words) :]: known for path, known in commands.items() if path[: len(words)] == words
+    }
+    below = {path[0] for path in inside if path}
+    options = set[str]()
     groups: defaultdict[str, set[str]] = defaultdict(set)
-    for path, known in commands.items():
-        if path[: len(words)] != words:
-            continue
-        below.update(path[len(words) :][:1])
-        for name, option in known.items():
-            options.update(_spellings_of(name))
-            if group := _group_in_files(option):
-                groups[group].update(_spellings_of(name))
+    for name, option in chain.from_iterable(known.items() for known in inside.values()):
+        options.update(_spellings_of(name))
+        groups[_group_in_files(option)].update(_spellings_of(name))
+    groups.pop("", None)
     where = f"{file} [{'.'.join(words)}]" if words else file
     for key, value in table.items():
         if not isinstance(value, dict):

@@ -80,8 +80,8 @@ def audit(
         card,
         run.json,
         lambda card: print_findings(card.findings, [*card.about(), *kept], card.worth),
+        "questions",
     )
-    opt.say_lost(card.reasons, card.stopped, "questions")
     if not card.scored:
         opt.say("rm-gallery: no question got a verdict, so nothing is known.")
     if card.verdict == "not enough":
@@ -290,8 +290,8 @@ def conflicts(
         report,
         run.json,
         lambda report: print_findings([*report.figures.values()], report.about(), report.worth),
+        "samples",
     )
-    opt.say_lost(report.reasons, report.stopped, "samples")
     if not report.n_scored:
         opt.say("rm-gallery: no sample has all its verdicts, so nothing is known about conflicts.")
     lost = report.lost.get("failed", 0) > max_failures or report.lost.get("stopped", 0)
@@ -326,8 +326,7 @@ def rejudge(
             options=options,
             **run.task(limit),
         )
-    opt.print_result(report, run.json, print_rejudged)
-    opt.say_lost(report.reasons, report.stopped, "rollouts")
+    opt.print_result(report, run.json, print_rejudged, "rollouts")
     failed = sum(one.status == "failed" for one in report.rollouts)
     sys.exit(int(not report.n_scored or failed > max_failures or report.stopped is not None))
 
