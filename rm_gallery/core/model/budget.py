@@ -58,15 +58,16 @@ class Usage:
             self.cost = cost  # nothing paid for yet, so nothing unknown either
         elif not other.empty:
             self.cost = None if self.cost is None or cost is None else self.cost + cost
-        self.calls += other.calls
-        self.input_tokens += other.input_tokens
-        self.output_tokens += other.output_tokens
-        self.cached_tokens += other.cached_tokens
-        self.reasoning_tokens += other.reasoning_tokens
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def copy(self) -> Usage:
         """An independent copy."""
         return replace(self)
+
+
+_COUNTS = ("calls", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+"""What a usage counts besides its cost, in the order of a ledger's line."""
 
 
 class Ledger:
@@ -107,10 +108,7 @@ class Ledger:
 
     def end(self, entry: int, usage: Usage) -> None:
         """Note what a call used; written with the next begin or `flush`."""
-        counts = (
-            f"{usage.calls:d} {usage.input_tokens:d} {usage.output_tokens:d} "
-            f"{usage.cached_tokens:d} {usage.reasoning_tokens:d}"
-        )
+        counts = " ".join(f"{getattr(usage, name):d}" for name in _COUNTS)
         cost = "?" if usage.cost is None else f"{usage.cost:.9g}"
         with self._lock:
             self._add(usage)
@@ -146,13 +144,13 @@ class Ledger:
                     match line.split() if line.endswith(b"\n") else ():
                         case [b"+", entry, tokens, cost]:
                             self._last = max(self._last, int(entry))
-                            most = Usage(int(tokens), calls=1, cost=float(cost) or None)
-                            begun[int(entry)] = most
-                        case [b"-", entry, calls, *counts, cost] if int(entry) in begun:
-                            given, output, cached, reasoning = map(int, counts)
+                            begun[int(entry)] = Usage(
+                                int(tokens), calls=1, cost=float(cost) or None
+                            )
+                        case [b"-", entry, *counts, cost] if int(entry) in begun:
+                            used = dict(zip(_COUNTS, map(int, counts), strict=True))
                             money = None if cost == b"?" else float(cost)
-                            used = Usage(given, output, cached, reasoning, int(calls), money)
-                            self._add(used)
+                            self._add(Usage(**used, cost=money))
                             del begun[int(entry)]
         for usage in begun.values():
             self._add(usage)
