@@ -227,7 +227,7 @@ def test_scores_of_servers(line: Line) -> Line:
     """The numbers in an answer of a scoring server."""
     try:
         found = ServedScorer(base_url="http://h").read(
-            {"kind": line["kind"], "found": line["found"]}, {}
+            (line["kind"], line["found"]), {}
         )
     except RMGalleryError as error:
         return said(error)

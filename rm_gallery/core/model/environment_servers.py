@@ -53,8 +53,8 @@ async def _of_this_row(asking: Awaitable[Any]) -> Any:
 
 
 def _no_reward(code: str, why: Any, cause: Any, otherwise: Cause) -> Scores:
-    told = f"The environment gives no reward here. {one_line(str(why or ''), 600)}"
-    return [unscored(code, told.strip(), cause if cause in CAUSES else otherwise)]
+    message = f"The environment gives no reward here. {one_line(str(why or ''), 600)}"
+    return [unscored(code, message.strip(), cause if cause in CAUSES else otherwise)]
 
 
 class _EnvironmentServer(RewardServer):
@@ -79,7 +79,7 @@ class NemoGymServer(_EnvironmentServer):
 
     key_variable = ""
 
-    async def attempt(self, payload: Json, timeout: Seconds) -> Json:
+    async def attempt(self, payload: Json, timeout: Seconds) -> Any:
         """One POST to /verify; ConfigError where the server says that it cannot verify a rollout it
         did not see.
         """
@@ -91,20 +91,15 @@ class NemoGymServer(_EnvironmentServer):
                 f"Its reward exists only while a rollout goes on."
             )
         [item] = payload["items"]
-        return {
-            "reply": await _of_this_row(
-                self.request("/verify", {**item, **self.extra_body}, timeout)
-            )
-        }
+        return await _of_this_row(self.request("/verify", {**item, **self.extra_body}, timeout))
 
-    def read(self, raw: Json, payload: Json) -> Scores:
+    def read(self, raw: Any, payload: Json) -> Scores:
         """The verdict. A row that is masked, or labelled as one whose judge failed, has no score."""
-        reply = raw["reply"]
-        failure, kind, *_ = told = [value_at(reply, name) for name in _FAILURE]
-        if value_at(reply, "mask_sample") is True or failure:
-            why = ": ".join(str(each) for each in told if each)
+        failure, kind, *_ = labels = [value_at(raw, name) for name in _FAILURE]
+        if value_at(raw, "mask_sample") is True or failure:
+            why = ": ".join(str(label) for label in labels if label)
             return _no_reward("masked", why, kind, "judge" if failure else "rule")
-        return self.score_of(reply, "reward", "reward_components")
+        return self.score_of(raw, "reward", "reward_components")
 
 
 class OrsServer(_EnvironmentServer):
@@ -129,8 +124,8 @@ class OrsServer(_EnvironmentServer):
         own = {"answered_by": [self.env, self.tool, self.argument]}
         return await super().ascore([{**item, **own} for item in items])
 
-    async def attempt(self, payload: Json, timeout: Seconds) -> Json:
-        """One session, from its begin to its end."""
+    async def attempt(self, payload: Json, timeout: Seconds) -> Any:
+        """One session, from its begin to its end: what the answer's call gave."""
         [item] = payload["items"]
         end = time.monotonic() + (timeout or self.timeout)
         session: dict[str, str] = {}
@@ -152,15 +147,19 @@ class OrsServer(_EnvironmentServer):
         tool, argument = self._answering(place, await self._kept_list(f"{place}/tools"))
         task = await self._task(place, item)
         # where a server hands out sessions it does so without a word about the task
-        session["X-Session-ID"] = self._session_id(await tell("/create_session", {}))
+        created = await tell("/create_session", {})
+        with self.layout_of("a new session", created, "transient"):
+            answer = _joined(created) or dict(created)["task_id"]
+            with suppress(ValueError):
+                answer = str(value_at(decoded(answer.encode()), "sid", answer))
+            [session["X-Session-ID"]] = answer.split()
         try:
             await tell("/create", {"env_name": env, **task})
             given = {argument: item["answer"]} if argument else {}
-            return {"events": await tell(f"{place}/call", {"name": tool, "input": given})}
+            return await tell(f"{place}/call", {"name": tool, "input": given})
         finally:
             # its request, which has a timeout, keeps it alive
-            closing = asyncio.ensure_future(self._close(session))
-            await asyncio.wait({closing}, timeout=CLOSE_SECONDS)
+            await asyncio.wait({asyncio.ensure_future(self._close(session))}, timeout=CLOSE_SECONDS)
 
     async def _close(self, session: Mapping[str, str]) -> None:
         for path in ("/delete", "/delete_session"):
@@ -225,28 +224,21 @@ class OrsServer(_EnvironmentServer):
                 known.setdefault(str(value_at(spec, "id")), spec)
         return known
 
-    def _session_id(self, events: Events) -> str:
-        with self.layout_of("a new session", events, "transient"):
-            told = _joined(events) or dict(events)["task_id"]
-            with suppress(ValueError):
-                told = str(value_at(decoded(told.encode()), "sid", told))
-            [id] = told.split()
-        return id
-
-    def read(self, raw: Json, payload: Json) -> Scores:
+    def read(self, raw: Any, payload: Json) -> Scores:
         """What the tool's outcome says; a reward that is null is no score."""
-        events = raw["events"]
-        if (error := dict(events).get("error")) is not None:
+        if (error := dict(raw).get("error")) is not None:
             return [failed("error", f"The environment failed: {one_line(error, 600)}", "rule")]
-        with self.layout_of("a call that ended", events, "transient"):
-            found = decoded(_joined(events).encode())
-        if value_at(found, "ok") is False:
-            why = one_line(f"{value_at(found, 'reason')}: {value_at(found, 'error')}", 600)
+        with self.layout_of("a call that ended", raw, "transient"):
+            outcome = decoded(_joined(raw).encode())
+        if value_at(outcome, "ok") is False:
+            why = one_line(f"{value_at(outcome, 'reason')}: {value_at(outcome, 'error')}", 600)
             return [failed("refused", f"The environment's tool refuses the answer: {why}", "rule")]
-        if value_at(found, "output reward", "") is None:
-            why, cause = (value_at(found, f"output metadata {key}") for key in ("message", "cause"))
-            return _no_reward("no_reward", why, cause, "rule")
-        return self.score_of(found, "output reward", "output metadata components")
+        if value_at(outcome, "output reward", "") is None:
+            metadata = object_of(value_at(outcome, "output metadata"))
+            return _no_reward(
+                "no_reward", metadata.get("message"), metadata.get("cause"), "rule"
+            )
+        return self.score_of(outcome, "output reward", "output metadata components")
 
     def headers(self, access: Access) -> Headers:
         """As for every server, with the key under its name as well."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from functools import lru_cache
+from itertools import filterfalse
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypedDict
 from urllib.parse import quote, urlsplit
 
@@ -144,14 +145,8 @@ def _text(value: Any) -> str:
 
 def usage_of(counts: Any, read: str = "prompt_tokens", written: str = "completion_tokens") -> Usage:
     """The token counts of an answer under the names that its protocol has for them."""
-    told = object_of(counts)
-    of_read, of_written = told.get(f"{read}_details"), told.get(f"{written}_details")
-    return Usage(
-        token_count(told.get(read)),
-        token_count(told.get(written)),
-        token_count(object_of(of_read).get("cached_tokens")),
-        token_count(object_of(of_written).get("reasoning_tokens")),
-    )
+    places = read, written, f"{read}_details cached_tokens", f"{written}_details reasoning_tokens"
+    return Usage(*(token_count(value_at(counts, place)) for place in places))
 
 
 def token_count(value: Any) -> int:
@@ -184,13 +179,13 @@ def whole_reply(body: bytes, endpoint: str) -> Json:
         ended = [each.get("finish_reason") for each in raw["choices"].values()]
         if "error" not in raw and not (ended and all(ended)):
             raise unusable(endpoint, "broke its stream off before the reply had ended")
-    choices = _in_order(raw["choices"])
-    for choice in choices:
-        told = object_of(choice.pop("delta", None) or choice.get("message"))
-        choice["message"] = message = {"role": "assistant", "content": "", **told}
+    raw["choices"] = _in_order(raw["choices"])
+    for choice in raw["choices"]:
+        pieces = object_of(choice.pop("delta", None) or choice.get("message"))
+        choice["message"] = message = {"role": "assistant", "content": "", **pieces}
         if calls := _in_order(message.pop("tool_calls", {})):
             message["tool_calls"] = calls
-    return {**raw, "choices": choices}
+    return raw
 
 
 _BROKEN: dict[type[Exception], str] = {
@@ -384,20 +379,16 @@ def _access(
     """Asked for several times per call, worked out once."""
     url = transport.check_url(url, named)
     endpoint = transport.HttpEndpoint(url, proxy, ca_bundle, tuple(sorted(query)))
-    texts = [key or "", urlsplit(proxy or "").password or ""]
-    shown: list[list[list[str]]] = [[], []]
-    for part, fields in enumerate((headers, query)):
-        for name, value in fields:
-            if is_credential(name) or value.lower().startswith(_SCHEMES):
-                texts += value.split()
-            else:
-                shown[part] += [[name if part else name.lower(), value]]
-        shown[part].sort()
-    own, fault = {"Content-Type": "application/json"}, ""
+    shown = [
+        sorted((name.lower(), value) for name, value in filterfalse(_is_secret, headers)),
+        sorted(filterfalse(_is_secret, query)),
+    ]
+    hidden = " ".join(value for _, value in filter(_is_secret, headers + query))
+    texts = [key or "", urlsplit(proxy or "").password or "", *hidden.split()]
+    key_header, fault = dict[str, str](), ""
     if key:
         of_azure = ".azure." in url or "api-version" in dict(query)
-        name, said = ("api-key", key) if of_azure else ("Authorization", f"Bearer {key}")
-        own[name] = said
+        key_header = {"api-key": key} if of_azure else {"Authorization": f"Bearer {key}"}
         fault = _BROKEN_KEY if "\n" in key or "\r" in key else ""
     elif url == DEFAULT_URL and "authorization" not in {name.lower() for name, _ in headers}:
         fault = _NO_KEY
@@ -408,11 +399,17 @@ def _access(
         endpoint,
         f"{url} {orjson.dumps(shown).decode()}" if any(shown) else url,
         _digest(key or "", *secrets),
-        merged_headers(own, dict(headers)),
+        merged_headers({"Content-Type": "application/json"}, key_header, dict(headers)),
         fault,
         # in a reply a placeholder such as "secret" is a word like any other
         tuple((text.encode(), len(text) >= 12 or not text.isalpha()) for text in secrets),
     )
+
+
+def _is_secret(field: tuple[str, str]) -> bool:
+    """Whether a header or a query parameter holds a credential."""
+    name, value = field
+    return is_credential(name) or value.lower().startswith(_SCHEMES)
 
 
 def _digest(*texts: str) -> str:
