@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 from rm_gallery.core.model.openai import (
     NUMBERS,
-    Access,
     merged_headers,
     object_of,
     sent_events,
@@ -240,9 +239,9 @@ class OrsServer(_EnvironmentServer):
             )
         return self.score_of(outcome, "output reward", "output metadata components")
 
-    def headers(self, access: Access) -> Headers:
+    def headers(self) -> Headers:
         """As for every server, with the key under its name as well."""
-        return merged_headers(super().headers(access), self.key_header("X-API-Key"))
+        return merged_headers(super().headers(), self.key_header("X-API-Key"))
 
 
 def _joined(events: Events) -> str:

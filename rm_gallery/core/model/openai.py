@@ -451,7 +451,7 @@ class OpenaiEndpoint(BaseModelCall):
 
     def check(self) -> None:
         """Raise ConfigError without a key (naming the variable) or with a base URL that is none."""
-        self.headers(self._access())
+        self.headers()
 
     def endpoint_key(self) -> str:
         """The base URL this model calls."""
@@ -532,9 +532,8 @@ class OpenaiEndpoint(BaseModelCall):
             body = orjson.dumps(payload) if isinstance(payload, dict) else payload
         except TypeError as error:
             raise RequestError(f"The request cannot be written as JSON: {error}.") from error
-        access = self._access()
-        endpoint, sent = access.endpoint, self.headers(access)
-        sent = merged_headers(sent, headers) if headers else sent
+        access, sent = self._access(), self.headers()
+        endpoint, sent = access.endpoint, merged_headers(sent, headers) if headers else sent
         began = time.perf_counter()
         reply = await transport.exchange(endpoint, path, body, sent, timeout, most)
         taken, method = 1000 * (time.perf_counter() - began), "GET" if body is None else "POST"
@@ -575,8 +574,9 @@ class OpenaiEndpoint(BaseModelCall):
         headers, query = tuple(self.default_headers.items()), tuple(self.default_query.items())
         return _access(url, named, self._key(), headers, query, self.proxy, self.ca_bundle)
 
-    def headers(self, access: Access) -> Headers:
+    def headers(self) -> Headers:
         """Headers of every request; ConfigError where the key is missing, or is none."""
+        access = self._access()
         if access.fault:
             raise ConfigError(access.fault.format(model=self.model))
         return access.headers
