@@ -334,8 +334,8 @@ class Budget:
         self._spent = Usage()
         self._spent.add(spent or Usage(), self._unpriced)
         self._in_flight = self._settled = 0
-        self._paid = self._spent.calls
-        """Calls that used something: a mean over failed ones would be too small."""
+        self._paid_before = self._spent.calls
+        """Calls of earlier parts that used something: a mean over failed ones would be too small."""
         self._held_tokens = self._held_cost = 0.0  # by calls in flight
         self._most_tokens = 0  # of one call
         self._waiting = deque[asyncio.Future[None]]()
@@ -356,7 +356,7 @@ class Budget:
             if ledger.name not in self._counted:
                 self._counted.add(ledger.name)
                 self._spent.add(ledger.spent, self._unpriced)
-                self._paid += ledger.paid
+                self._paid_before += ledger.paid
 
     def try_reserve(
         self, model: str = "", expected: int = 0, most: int | None = None
@@ -404,7 +404,6 @@ class Budget:
             self._held_tokens -= reservation.tokens
             self._held_cost -= reservation.cost
             self._settled += usage.total_tokens > 0  # a failure tells nothing
-            self._paid += usage.total_tokens > 0
             self._most_tokens = max(self._most_tokens, usage.total_tokens)
             self._spent.add(usage, self._unpriced)
             if self._ledger:
@@ -448,12 +447,12 @@ class Budget:
         """Whether there is room for a call beside those in flight; BudgetExceeded where there is none
         without them either.
         """
-        used = self._spent
+        used, paid = self._spent, self._paid_before + self._settled
         fits = self.at_once or self._in_flight <= self._settled
         for kind, spent, held, more, calls in (
             ("calls", used.calls, self._in_flight, 1, used.calls),
-            ("tokens", used.total_tokens, self._held_tokens, tokens, self._paid),
-            ("cost", used.cost or 0.0, self._held_cost, cost, self._paid),
+            ("tokens", used.total_tokens, self._held_tokens, tokens, paid),
+            ("cost", used.cost or 0.0, self._held_cost, cost, paid),
         ):
             highest = (self.limits[kind] or math.inf) * (1 + _ROUNDING)
             # no room for a call like those before, even when those in flight use nothing more

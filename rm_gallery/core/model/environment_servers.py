@@ -61,13 +61,13 @@ class _EnvironmentServer(RewardServer):
 
     hints = {401: "give its token as api_key"}
 
-    def score_of(self, found: Any, reward: str, components: str) -> Scores:
+    def score_of(self, outcome: Any, reward: str, components: str) -> Scores:
         """A reward and its components, which stand there; ProviderError where it is no number."""
-        with self.layout_of("an environment", found):
-            value = self.number(value_at(found, reward))
+        with self.layout_of("an environment", outcome):
+            value = self.number(value_at(outcome, reward))
             finite = {
                 name: float(part)
-                for name, part in object_of(value_at(found, components)).items()
+                for name, part in object_of(value_at(outcome, components)).items()
                 if type(part) in NUMBERS and math.isfinite(part)
             }
         return [scored(value, "", finite)]
@@ -120,8 +120,8 @@ class OrsServer(_EnvironmentServer):
         """As of every server; another tool's answers are another question to the cache. Unscored
         where the server has no task of an item's id.
         """
-        own = {"answered_by": [self.env, self.tool, self.argument]}
-        return await super().ascore([{**item, **own} for item in items])
+        taker = {"answered_by": [self.env, self.tool, self.argument]}
+        return await super().ascore([{**item, **taker} for item in items])
 
     async def attempt(self, payload: Json, timeout: Seconds) -> Any:
         """One session, from its begin to its end: what the answer's call gave."""
@@ -154,8 +154,8 @@ class OrsServer(_EnvironmentServer):
             [session["X-Session-ID"]] = answer.split()
         try:
             await tell("/create", {"env_name": env, **task})
-            given = {argument: item["answer"]} if argument else {}
-            return await tell(f"{place}/call", {"name": tool, "input": given})
+            arguments = {argument: item["answer"]} if argument else {}
+            return await tell(f"{place}/call", {"name": tool, "input": arguments})
         finally:
             # its request, which has a timeout, keeps it alive
             await asyncio.wait({asyncio.ensure_future(self._close(session))}, timeout=CLOSE_SECONDS)
@@ -176,14 +176,14 @@ class OrsServer(_EnvironmentServer):
         _asked.clear()  # what is mended there counts
         raise ConfigError(f"{self.endpoint_key()}{what}: {', '.join(known[:10])}; {advice}.")
 
-    def _answering(self, place: str, found: Any) -> tuple[str, str]:
+    def _answering(self, place: str, listed: Any) -> tuple[str, str]:
         """The tool that takes the answer, and the name of its argument; empty for none."""
         fields = {
             value_at(each, "name"): list(value_at(each, "input_schema properties") or [""])
-            for each in value_at(found, "tools") or ()
+            for each in value_at(listed, "tools") or ()
         }
-        if terminal := value_at(found, "terminal_tool name", ""):
-            fields[terminal] = [value_at(found, "terminal_tool arg") or ""]
+        if terminal := value_at(listed, "terminal_tool name", ""):
+            fields[terminal] = [value_at(listed, "terminal_tool arg") or ""]
         tool = self._chosen(
             list(fields),
             f"{place} has the tools",
@@ -234,9 +234,7 @@ class OrsServer(_EnvironmentServer):
             return [failed("refused", f"The environment's tool refuses the answer: {why}", "rule")]
         if value_at(outcome, "output reward", "") is None:
             metadata = object_of(value_at(outcome, "output metadata"))
-            return _no_reward(
-                "no_reward", metadata.get("message"), metadata.get("cause"), "rule"
-            )
+            return _no_reward("no_reward", metadata.get("message"), metadata.get("cause"), "rule")
         return self.score_of(outcome, "output reward", "output metadata components")
 
     def headers(self) -> Headers:
@@ -246,5 +244,5 @@ class OrsServer(_EnvironmentServer):
 
 def _joined(events: Events) -> str:
     """The text of an answer that came to its end; empty for one that broke off."""
-    said = [data for name, data in events if name in ("chunk", "end")]
-    return "".join(said) if "end" in dict(events) else ""
+    parts = [data for name, data in events if name in ("chunk", "end")]
+    return "".join(parts) if "end" in dict(events) else ""

@@ -66,8 +66,9 @@ def picture_of(part: Mapping[str, Any]) -> str | None:
     """
     if part.get("type") not in ("image_url", "input_image", "image"):
         return None
-    given = next((part[key] for key in ("image_url", "image", "url") if part.get(key)), None)
-    url = given.get("url") if isinstance(given, Mapping) else given
+    url = next((part[key] for key in ("image_url", "image", "url") if part.get(key)), None)
+    if isinstance(url, Mapping):
+        url = url.get("url")
     return (
         url
         if isinstance(url, str)

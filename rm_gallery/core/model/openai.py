@@ -64,18 +64,18 @@ def to_response(raw: Json, name: Callable[[], str], cached: bool = False) -> Cha
     # like a reply
     if (error := raw.get("error") or first.get("error")) or first.get("finish_reason") == "error":
         raise _error_inside(name(), error)
-    told = first.get("message")
-    if not isinstance(told, dict):
+    answer = first.get("message")
+    if not isinstance(answer, dict):
         what = (
             "with a choice that holds no message" if choices else "200 with no choices in the body"
         )
         raise unusable(name(), f"answered {what}")
-    content, refusal, calls = told.get("content"), told.get("refusal"), told.get("tool_calls")
+    content, refusal, calls = (answer.get(key) for key in ("content", "refusal", "tool_calls"))
     # the usual reply is checked by hand: validating three models would cost more than reading it
     message = copy_with(
         _SAID,
         content=_text(content),
-        reasoning_content=_text(told.get("reasoning_content") or told.get("reasoning")),
+        reasoning_content=_text(answer.get("reasoning_content") or answer.get("reasoning")),
         additional_kwargs={"refusal": str(refusal)} if refusal else {},
     )
     if calls or isinstance(content, list):
@@ -129,13 +129,13 @@ def value_at(value: Any, paths: str, otherwise: Any = None) -> Any:
     """
     for path in paths.split("|"):
         with suppress(LookupError, TypeError, ValueError):
-            found = value
+            inner = value
             for key in path.split():
                 if key == "*":
-                    [found] = found
+                    [inner] = inner
                 else:
-                    found = found[int(key) if key.isdigit() else key]
-            return found
+                    inner = inner[int(key) if key.isdigit() else key]
+            return inner
     return otherwise
 
 
@@ -316,12 +316,12 @@ def _error_inside(endpoint: str, error: Any) -> ProviderError:
 def _detail(body: bytes) -> tuple[str, str]:
     """What an error's body says, and its code."""
     try:
-        told = decoded(body)
+        content = decoded(body)
     except ValueError:
         return one_line(body.decode("utf-8", "replace"), 200), ""
-    told = value_at(told, "error", told)
-    code = value_at(told, "code") or value_at(told, "type")
-    return one_line(str(value_at(told, "message", told)), 300), one_line(_text(code), 60)
+    error = value_at(content, "error", content)
+    code = value_at(error, "code") or value_at(error, "type")
+    return one_line(str(value_at(error, "message", error)), 300), one_line(_text(code), 60)
 
 
 # -- an endpoint -----------------------------------------------------------------------------------
@@ -362,8 +362,8 @@ def merged_headers(*parts: Mapping[str, str]) -> Headers:
 
 def _forms_of_secret(text: str) -> tuple[str, ...]:
     """A secret as it is, in a URL, and as JSON writes it: some gateways escape each slash."""
-    told = json.dumps(text)[1:-1]
-    return text, quote(text, safe=""), told, told.replace("/", "\\/")
+    in_json = json.dumps(text)[1:-1]
+    return text, quote(text, safe=""), in_json, in_json.replace("/", "\\/")
 
 
 @lru_cache(maxsize=256)
@@ -563,8 +563,8 @@ class OpenaiEndpoint(BaseModelCall):
             ) from error
 
     def _key(self) -> str | None:
-        given = self.api_key.get_secret_value() if self.api_key is not None else ""
-        return given or os.environ.get(self.key_variable) or None
+        key = self.api_key.get_secret_value() if self.api_key is not None else ""
+        return key or os.environ.get(self.key_variable) or None
 
     def _access(self) -> Access:
         url, named = self.base_url, "base_url"
