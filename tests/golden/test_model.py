@@ -226,9 +226,7 @@ def test_accounts(line: Line) -> Line:
 def test_scores_of_servers(line: Line) -> Line:
     """The numbers in an answer of a scoring server."""
     try:
-        found = ServedScorer(base_url="http://h").read(
-            {"kind": line["kind"], "found": line["found"]}, {}
-        )
+        found = ServedScorer(base_url="http://h").read((line["kind"], line["found"]), {})
     except RMGalleryError as error:
         return said(error)
     return {

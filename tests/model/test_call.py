@@ -43,13 +43,13 @@ def chat(content: Any = "<score>3</score>", finish: str = "stop") -> dict[str, A
 
 ANSWER = {"status": "scored", "score": 1.0, "reason": "", "message": "", "components": {}}
 VECTOR = {"data": [{"embedding": [1.0, 2.0]}], "usage": {"prompt_tokens": 50}}
-FOUND = {"kind": "vllm/score", "found": {"data": [{"score": 1.0}], "usage": {"prompt_tokens": 50}}}
+FOUND = ("vllm/score", {"data": [{"score": 1.0}], "usage": {"prompt_tokens": 50}})
 DECIDED = {
     "answers": [{"name": "c1", "probability": 0.9}],
     "usage": {"input_tokens": 50},
     "asked": 1,
 }
-WAYS: list[tuple[Any, Ask, dict[str, Any], int]] = [
+WAYS: list[tuple[Any, Ask, Any, int]] = [
     (
         DecisionLLM,
         lambda llm, text: llm.achat(text, questions=[Question("c1", "predicate", "Is it?")]),
@@ -61,13 +61,13 @@ WAYS: list[tuple[Any, Ask, dict[str, Any], int]] = [
     (
         NemoGymServer,
         lambda model, text: model.ascore([{"completion": text}]),
-        {"reply": {"reward": 0.5}},
+        {"reward": 0.5},
         0,
     ),
     (
         OrsServer,
         lambda model, text: model.ascore([{"answer": text, "index": 0}]),
-        {"events": [("end", '{"ok": true, "output": {"reward": 0.5}}')]},
+        [("end", '{"ok": true, "output": {"reward": 0.5}}')],
         0,
     ),
     (
@@ -139,7 +139,7 @@ def settings(cls: type[BaseModelCall], **more: Any) -> dict[str, Any]:
     return {"model": "m", **place, **NEEDED.get(cls.__name__, {}), **more}
 
 
-def way(cls: type[BaseModelCall]) -> tuple[Ask, dict[str, Any], int]:
+def way(cls: type[BaseModelCall]) -> tuple[Ask, Any, int]:
     for base, ask, good, tokens in WAYS:
         if issubclass(cls, base):
             return ask, good, tokens

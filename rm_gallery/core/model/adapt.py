@@ -15,7 +15,6 @@ from typing import Any
 from rm_gallery.core.model.transport import Json
 from rm_gallery.core.utils.errors import ProviderError
 
-_RENAMED = {"max_tokens": "max_completion_tokens"}
 _DROPPABLE = "temperature top_p seed stop logprobs top_logprobs max_tokens n stream_options".split()
 _UNSUPPORTED = re.compile(
     "(?i)unsupported|not supported|does not support|unrecognized|not permitted"
@@ -26,16 +25,15 @@ _ONLY_STREAMS = re.compile(
     r"|\bnon-?stream(?:ing)?\b[^.]{0,40}\b(?:not\s+(?:be\s+)?(?:supported|allowed)|calls?"
     r"|unsupported)|\brequires?\s+(?:\w+\s+)?stream"
 )
-_NO_SYSTEM = re.compile(
+_ROLES_REFUSED = re.compile(
     r"(?i)\b(?:system|developer)\b[^.]{0,40}\b(?:not\s+(?:be\s+)?(?:supported|enabled|allowed"
     r"|permitted)|unsupported)|\bnot\s+support(?:ed|ing)?\b[^.]{0,40}\bsystem\b"
     r"|\b(?:unsupported|invalid|unknown)\s+(?:value|role)\b[^.]{0,40}\bsystem\b"
     r"|\bonly\b[^.]{0,40}\buser\b[^.]{0,20}\bassistant\b[^.]{0,30}\broles?\b"
-)
-_ALTERNATE = re.compile(
-    r"(?i)\broles?\s+must\s+alternate|\balternat(?:e|ing)\b[^.]{0,40}\b(?:user|roles?)\b"
+    r"|\broles?\s+must\s+alternate|\balternat(?:e|ing)\b[^.]{0,40}\b(?:user|roles?)\b"
     r"|\bconsecutive\b[^.]{0,40}\b(?:messages|turns|roles?)\b"
 )
+"""A refusal of what the system says, or of two turns of one speaker."""
 
 
 @dataclass(frozen=True)
@@ -69,19 +67,18 @@ class Adaptation:
         text, turns = str(error), sent.get("messages", ())
         if not self.stream and _ONLY_STREAMS.search(text):
             return replace(self, stream=True), "is asked for streamed replies"
-        of_roles = _NO_SYSTEM.search(text) or _ALTERNATE.search(text)
-        if of_roles and not self.plain_roles and _alternating(turns) != turns:
+        if not self.plain_roles and _ROLES_REFUSED.search(text) and _alternating(turns) != turns:
             change = "is told in the user's turn what the system says"
             return replace(self, plain_roles=True), change
-        said = set(re.findall(r"\w+", text.lower()))
-        name = next((name for name in _DROPPABLE if name in sent and name in said), None)
-        if name is None or not _UNSUPPORTED.search(text):
-            return None
-        instead = _RENAMED.get(name)
-        fields, how = {**self.fields, name: None}, "no longer sent"
-        if instead and instead in text:
-            fields[name], how = instead, f"sent as '{instead}'"
-        return replace(self, fields=fields), f"refused '{name}', which is {how}"
+        words = set(re.findall(r"\w+", text.lower())) if _UNSUPPORTED.search(text) else ()
+        for name in _DROPPABLE:
+            if name in sent and name in words:
+                instead, how = None, "no longer sent"
+                if name == "max_tokens" and "max_completion_tokens" in text:
+                    instead, how = "max_completion_tokens", "sent as 'max_completion_tokens'"
+                fields = {**self.fields, name: instead}
+                return replace(self, fields=fields), f"refused '{name}', which is {how}"
+        return None
 
 
 PLAIN = Adaptation()

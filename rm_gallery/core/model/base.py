@@ -126,7 +126,11 @@ class BaseLLM(BaseModelCall):
         if repeat and isinstance(seed := payload.get("seed"), int):
             payload["seed"] = seed_of(seed, repeat)
         reply: ChatResponse = await library_loop.bridge(complete(self, payload, repeat))
-        return _with_opened_thought(reply) if self.thought_opened else reply
+        if not self.thought_opened:
+            return reply
+        message = reply.message
+        kwargs = {**message.additional_kwargs, OPENED: True}
+        return copy_with(reply, message=copy_with(message, additional_kwargs=kwargs))
 
     chat = library_loop.blocking(achat)
 
@@ -140,11 +144,6 @@ class BaseLLM(BaseModelCall):
         """Text of the reply to one question, with optional earlier turns and system prompt."""
         system = [ChatMessage(role=MessageRole.SYSTEM, content=sys_prompt)] if sys_prompt else []
         return self.chat([*system, *(history or ()), ChatMessage(content=query)], **overrides).text
-
-
-def _with_opened_thought(reply: ChatResponse) -> ChatResponse:
-    said = {**reply.message.additional_kwargs, OPENED: True}
-    return copy_with(reply, message=copy_with(reply.message, additional_kwargs=said))
 
 
 def as_messages(messages: Messages) -> list[Json]:
@@ -315,20 +314,22 @@ class FakeLLM(Rehearsed, BaseLLM):
         if self.latency:
             await asyncio.sleep(self.latency)
         question = str(payload["messages"][-1]["content"]) if payload.get("messages") else ""
-        texts = [self._answer(question, index) for index in range(int(payload.get("n", 1)))]
-        told = [{"role": "assistant", "content": text} for text in texts]
+        # a stable hash: Python's own differs from process to process
+        first = sum(question.encode("utf-8", "surrogatepass"))
+        numbers = range(int(payload.get("n", 1)))
+        if callable(self.reply):
+            texts = [self.reply(question) for _ in numbers]
+        elif script := [self.reply] if isinstance(self.reply, str) else self.reply:
+            texts = [script[(first + number) % len(script)] for number in numbers]
+        else:
+            raise ConfigError("FakeLLM.reply is an empty list; give it at least one text.")
         choices = [
-            {"index": index, "message": message, "finish_reason": self.finish_reason}
-            for index, message in enumerate(told)
+            {
+                "index": index,
+                "message": {"role": "assistant", "content": text},
+                "finish_reason": self.finish_reason,
+            }
+            for index, text in enumerate(texts)
         ]
         usage = {"prompt_tokens": _tokens(question), "completion_tokens": _tokens(*texts)}
         return {"model": self.model, "choices": choices, "usage": usage}
-
-    def _answer(self, question: str, index: int) -> str:
-        if callable(self.reply):
-            return self.reply(question)
-        texts = [self.reply] if isinstance(self.reply, str) else self.reply
-        if not texts:
-            raise ConfigError("FakeLLM.reply is an empty list; give it at least one text.")
-        # a stable hash: Python's own differs from process to process
-        return texts[(sum(question.encode("utf-8", "surrogatepass")) + index) % len(texts)]

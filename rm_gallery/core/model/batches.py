@@ -78,13 +78,13 @@ class OpenaiBatches:
         """Send a batch and give what it is; `token` marks it, where the provider has room for that."""
         kind = {"Content-Type": "multipart/form-data; boundary=rm-gallery"}
         file = await llm.request("/files", _FORM % b"\n".join(lines), HTTP_SECONDS, kind)
-        wanted = {
+        batch = {
             "input_file_id": file["id"],
             "endpoint": "/v1/chat/completions",
             "completion_window": "24h",
             "metadata": {"rm_gallery": token},
         }
-        return await llm.post(self.path, wanted, HTTP_SECONDS)
+        return await llm.post(self.path, batch, HTTP_SECONDS)
 
     async def find(self, llm: OpenaiEndpoint, token: str) -> str:
         """The id of a batch with this mark among the latest hundred; empty where there is none,
@@ -123,14 +123,10 @@ class OpenaiBatches:
             content = await llm.content(path, HTTP_SECONDS, RESULT_BYTES)
             for row in map(orjson.loads, filter(bytes.strip, content.splitlines())):
                 status, body = self.row(row)
-                answers.setdefault(
-                    row["custom_id"],
-                    body
-                    if status == 200 and isinstance(body, dict)
-                    else provider_error(
-                        llm.endpoint_key(), HttpAnswer(status, {}, orjson.dumps(body))
-                    ),
-                )
+                if status != 200 or not isinstance(body, dict):
+                    reply = HttpAnswer(status, {}, orjson.dumps(body))
+                    body = provider_error(llm.endpoint_key(), reply)
+                answers.setdefault(row["custom_id"], body)
         return answers
 
 
@@ -186,8 +182,8 @@ def to_messages(payload: Json) -> Json:
             f"tool call (channel='text').",
             kind="fatal",
         )
-    stop, said = payload.get("stop"), payload["messages"]
-    system = [text_of(each["content"]) for each in said if each["role"] in _SYSTEM]
+    stop, turns = payload.get("stop"), payload["messages"]
+    system = [text_of(turn["content"]) for turn in turns if turn["role"] in _SYSTEM]
     tools = [
         {
             "name": function["name"],
@@ -196,13 +192,13 @@ def to_messages(payload: Json) -> Json:
         }
         for function in (tool["function"] for tool in payload.get("tools") or ())
     ]
-    made = {
+    request = {
         "model": payload["model"],
         "system": "\n\n".join(filter(None, system)),
         "messages": [
-            {"role": each["role"], "content": _content(each["content"])}
-            for each in said
-            if each["role"] not in _SYSTEM
+            {"role": turn["role"], "content": _content(turn["content"])}
+            for turn in turns
+            if turn["role"] not in _SYSTEM
         ],
         "max_tokens": payload.get("max_tokens") or payload.get("max_completion_tokens") or 4096,
         "temperature": payload.get("temperature"),
@@ -211,7 +207,7 @@ def to_messages(payload: Json) -> Json:
         "tools": tools,
         "tool_choice": tools and {"type": "tool", "name": tools[0]["name"]},
     }
-    return {name: value for name, value in made.items() if value not in (None, "", [])}
+    return {name: value for name, value in request.items() if value not in (None, "", [])}
 
 
 def _content(content: Any) -> Any:
@@ -326,15 +322,14 @@ class BatchCalls:
 
     def _collect(self, llm: OpenaiEndpoint, payload: Json, custom_id: str) -> _Round:
         """The round that a request goes with."""
-        there = self._provider
-        line = there.line(custom_id, payload)
+        provider, line = self._provider, self._provider.line(custom_id, payload)
         key = llm.route(), llm.account(), payload.get("model")
         each = self._collected.get(key)
         if (
             each is None
             or not each.asked
-            or len(each.lines) >= there.most_requests
-            or each.size + len(line) > there.most_bytes
+            or len(each.lines) >= provider.most_requests
+            or each.size + len(line) > provider.most_bytes
         ):
             each = self._collected[key] = _Round(secrets.token_hex(12))
         each.lines[custom_id] = line
@@ -353,17 +348,17 @@ class BatchCalls:
             if not lines:
                 return {}
             self._note(each, requests=[*lines])
-            made = await self._provider.submit(llm, lines.values(), each.token)
-            each.batch = str(made["id"])
+            sent = await self._provider.submit(llm, lines.values(), each.token)
+            each.batch = str(sent["id"])
             self._note(each, batch=each.batch)
-            said = (
+            message = (
                 f"batch {each.batch} of {len(lines):,} requests is sent; the same command begun "
                 f"again, without run.submit (submit=), collects it"
             )
-            logger.info("{}", said)
+            logger.info("{}", message)
             if self._on_sent is not None:
-                self._on_sent(said)
-                raise RunStopped(f"Not judged yet: {said}.")
+                self._on_sent(message)
+                raise RunStopped(f"Not judged yet: {message}.")
             lines.clear()  # they may be many, and the wait long
         return await self._wait(llm, each)
 

@@ -58,15 +58,16 @@ class Usage:
             self.cost = cost  # nothing paid for yet, so nothing unknown either
         elif not other.empty:
             self.cost = None if self.cost is None or cost is None else self.cost + cost
-        self.calls += other.calls
-        self.input_tokens += other.input_tokens
-        self.output_tokens += other.output_tokens
-        self.cached_tokens += other.cached_tokens
-        self.reasoning_tokens += other.reasoning_tokens
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def copy(self) -> Usage:
         """An independent copy."""
         return replace(self)
+
+
+_COUNTS = ("calls", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+"""What a usage counts besides its cost, in the order of a ledger's line."""
 
 
 class Ledger:
@@ -107,10 +108,7 @@ class Ledger:
 
     def end(self, entry: int, usage: Usage) -> None:
         """Note what a call used; written with the next begin or `flush`."""
-        counts = (
-            f"{usage.calls:d} {usage.input_tokens:d} {usage.output_tokens:d} "
-            f"{usage.cached_tokens:d} {usage.reasoning_tokens:d}"
-        )
+        counts = " ".join(f"{getattr(usage, name):d}" for name in _COUNTS)
         cost = "?" if usage.cost is None else f"{usage.cost:.9g}"
         with self._lock:
             self._add(usage)
@@ -146,13 +144,13 @@ class Ledger:
                     match line.split() if line.endswith(b"\n") else ():
                         case [b"+", entry, tokens, cost]:
                             self._last = max(self._last, int(entry))
-                            most = Usage(int(tokens), calls=1, cost=float(cost) or None)
-                            begun[int(entry)] = most
-                        case [b"-", entry, calls, *counts, cost] if int(entry) in begun:
-                            given, output, cached, reasoning = map(int, counts)
+                            begun[int(entry)] = Usage(
+                                int(tokens), calls=1, cost=float(cost) or None
+                            )
+                        case [b"-", entry, *counts, cost] if int(entry) in begun:
+                            used = dict(zip(_COUNTS, map(int, counts), strict=True))
                             money = None if cost == b"?" else float(cost)
-                            used = Usage(given, output, cached, reasoning, int(calls), money)
-                            self._add(used)
+                            self._add(Usage(**used, cost=money))
                             del begun[int(entry)]
         for usage in begun.values():
             self._add(usage)
@@ -336,8 +334,8 @@ class Budget:
         self._spent = Usage()
         self._spent.add(spent or Usage(), self._unpriced)
         self._in_flight = self._settled = 0
-        self._paid = self._spent.calls
-        """Calls that used something: a mean over failed ones would be too small."""
+        self._paid_before = self._spent.calls
+        """Calls of earlier parts that used something: a mean over failed ones would be too small."""
         self._held_tokens = self._held_cost = 0.0  # by calls in flight
         self._most_tokens = 0  # of one call
         self._waiting = deque[asyncio.Future[None]]()
@@ -358,7 +356,7 @@ class Budget:
             if ledger.name not in self._counted:
                 self._counted.add(ledger.name)
                 self._spent.add(ledger.spent, self._unpriced)
-                self._paid += ledger.paid
+                self._paid_before += ledger.paid
 
     def try_reserve(
         self, model: str = "", expected: int = 0, most: int | None = None
@@ -406,7 +404,6 @@ class Budget:
             self._held_tokens -= reservation.tokens
             self._held_cost -= reservation.cost
             self._settled += usage.total_tokens > 0  # a failure tells nothing
-            self._paid += usage.total_tokens > 0
             self._most_tokens = max(self._most_tokens, usage.total_tokens)
             self._spent.add(usage, self._unpriced)
             if self._ledger:
@@ -450,12 +447,12 @@ class Budget:
         """Whether there is room for a call beside those in flight; BudgetExceeded where there is none
         without them either.
         """
-        used = self._spent
+        used, paid = self._spent, self._paid_before + self._settled
         fits = self.at_once or self._in_flight <= self._settled
         for kind, spent, held, more, calls in (
             ("calls", used.calls, self._in_flight, 1, used.calls),
-            ("tokens", used.total_tokens, self._held_tokens, tokens, self._paid),
-            ("cost", used.cost or 0.0, self._held_cost, cost, self._paid),
+            ("tokens", used.total_tokens, self._held_tokens, tokens, paid),
+            ("cost", used.cost or 0.0, self._held_cost, cost, paid),
         ):
             highest = (self.limits[kind] or math.inf) * (1 + _ROUNDING)
             # no room for a call like those before, even when those in flight use nothing more

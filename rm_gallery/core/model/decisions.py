@@ -174,8 +174,8 @@ def _as_openai(messages: Sequence[Any], questions: Sequence[Question]) -> Json:
             field, each = lists[kind]
             one[field] = [{each: answer} for answer in answers]
         asked.append(one)
-    told = [{"role": each["role"], "content": _items(each["content"])} for each in messages]
-    return {"input": told, "questions": asked}
+    turns = [{"role": each["role"], "content": _items(each["content"])} for each in messages]
+    return {"input": turns, "questions": asked}
 
 
 def _items(content: Any) -> Any:
@@ -192,8 +192,8 @@ def _items(content: Any) -> Any:
 
 def _as_systemone(messages: Sequence[Any], questions: Sequence[Question]) -> Json:
     """State and questions as System One takes them; its state holds no pictures."""
-    told = [each["content"] for each in messages]
-    parts = chain(*(content for content in told if isinstance(content, list)))
+    contents = [each["content"] for each in messages]
+    parts = chain(*(content for content in contents if isinstance(content, list)))
     if any("image_url" in part for part in parts):
         raise RequestError(
             "This sample shows pictures, and the System One dialect is sent text alone here; use "
@@ -207,7 +207,7 @@ def _as_systemone(messages: Sequence[Any], questions: Sequence[Question]) -> Jso
         else:
             one["criteria"] = dict.fromkeys(answers) if kind == "choice" else answers
         asked[name] = one
-    return {"state": "\n\n".join(map(text_of, told)), "questions": asked}
+    return {"state": "\n\n".join(map(text_of, contents)), "questions": asked}
 
 
 _DIALECTS = {

@@ -83,11 +83,11 @@ class BaseEmbeddings(BaseModelCall):
         entries, wanted = raw.get("data", ()), len(payload["input"])
         fault = "200 with no vectors in the body"
         with suppress(*ODD_LAYOUT, struct.error):
-            found = {e.get("index", at): e.get("embedding") for at, e in enumerate(entries)}
-            if found:
+            by_place = {e.get("index", at): e.get("embedding") for at, e in enumerate(entries)}
+            if by_place:
                 fault = f"200 with {len(entries)} vectors for {wanted} texts in the body"
             if len(entries) == wanted:
-                values = [found[at] for at in range(wanted)]
+                values = [by_place[at] for at in range(wanted)]
                 fault = "with a vector that is empty, broken or of another length"
                 vectors = [*map(_floats, values)]
                 (size,) = {*map(len, vectors)}

@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 from rm_gallery.core.model.openai import (
     NUMBERS,
-    Access,
     merged_headers,
     object_of,
     sent_events,
@@ -53,8 +52,8 @@ async def _of_this_row(asking: Awaitable[Any]) -> Any:
 
 
 def _no_reward(code: str, why: Any, cause: Any, otherwise: Cause) -> Scores:
-    told = f"The environment gives no reward here. {one_line(str(why or ''), 600)}"
-    return [unscored(code, told.strip(), cause if cause in CAUSES else otherwise)]
+    message = f"The environment gives no reward here. {one_line(str(why or ''), 600)}"
+    return [unscored(code, message.strip(), cause if cause in CAUSES else otherwise)]
 
 
 class _EnvironmentServer(RewardServer):
@@ -62,13 +61,13 @@ class _EnvironmentServer(RewardServer):
 
     hints = {401: "give its token as api_key"}
 
-    def score_of(self, found: Any, reward: str, components: str) -> Scores:
+    def score_of(self, outcome: Any, reward: str, components: str) -> Scores:
         """A reward and its components, which stand there; ProviderError where it is no number."""
-        with self.layout_of("an environment", found):
-            value = self.number(value_at(found, reward))
+        with self.layout_of("an environment", outcome):
+            value = self.number(value_at(outcome, reward))
             finite = {
                 name: float(part)
-                for name, part in object_of(value_at(found, components)).items()
+                for name, part in object_of(value_at(outcome, components)).items()
                 if type(part) in NUMBERS and math.isfinite(part)
             }
         return [scored(value, "", finite)]
@@ -79,7 +78,7 @@ class NemoGymServer(_EnvironmentServer):
 
     key_variable = ""
 
-    async def attempt(self, payload: Json, timeout: Seconds) -> Json:
+    async def attempt(self, payload: Json, timeout: Seconds) -> Any:
         """One POST to /verify; ConfigError where the server says that it cannot verify a rollout it
         did not see.
         """
@@ -91,20 +90,15 @@ class NemoGymServer(_EnvironmentServer):
                 f"Its reward exists only while a rollout goes on."
             )
         [item] = payload["items"]
-        return {
-            "reply": await _of_this_row(
-                self.request("/verify", {**item, **self.extra_body}, timeout)
-            )
-        }
+        return await _of_this_row(self.request("/verify", {**item, **self.extra_body}, timeout))
 
-    def read(self, raw: Json, payload: Json) -> Scores:
+    def read(self, raw: Any, payload: Json) -> Scores:
         """The verdict. A row that is masked, or labelled as one whose judge failed, has no score."""
-        reply = raw["reply"]
-        failure, kind, *_ = told = [value_at(reply, name) for name in _FAILURE]
-        if value_at(reply, "mask_sample") is True or failure:
-            why = ": ".join(str(each) for each in told if each)
+        failure, kind, *_ = labels = [value_at(raw, name) for name in _FAILURE]
+        if value_at(raw, "mask_sample") is True or failure:
+            why = ": ".join(str(label) for label in labels if label)
             return _no_reward("masked", why, kind, "judge" if failure else "rule")
-        return self.score_of(reply, "reward", "reward_components")
+        return self.score_of(raw, "reward", "reward_components")
 
 
 class OrsServer(_EnvironmentServer):
@@ -126,11 +120,11 @@ class OrsServer(_EnvironmentServer):
         """As of every server; another tool's answers are another question to the cache. Unscored
         where the server has no task of an item's id.
         """
-        own = {"answered_by": [self.env, self.tool, self.argument]}
-        return await super().ascore([{**item, **own} for item in items])
+        taker = {"answered_by": [self.env, self.tool, self.argument]}
+        return await super().ascore([{**item, **taker} for item in items])
 
-    async def attempt(self, payload: Json, timeout: Seconds) -> Json:
-        """One session, from its begin to its end."""
+    async def attempt(self, payload: Json, timeout: Seconds) -> Any:
+        """One session, from its begin to its end: what the answer's call gave."""
         [item] = payload["items"]
         end = time.monotonic() + (timeout or self.timeout)
         session: dict[str, str] = {}
@@ -152,15 +146,19 @@ class OrsServer(_EnvironmentServer):
         tool, argument = self._answering(place, await self._kept_list(f"{place}/tools"))
         task = await self._task(place, item)
         # where a server hands out sessions it does so without a word about the task
-        session["X-Session-ID"] = self._session_id(await tell("/create_session", {}))
+        created = await tell("/create_session", {})
+        with self.layout_of("a new session", created, "transient"):
+            answer = _joined(created) or dict(created)["task_id"]
+            with suppress(ValueError):
+                answer = str(value_at(decoded(answer.encode()), "sid", answer))
+            [session["X-Session-ID"]] = answer.split()
         try:
             await tell("/create", {"env_name": env, **task})
-            given = {argument: item["answer"]} if argument else {}
-            return {"events": await tell(f"{place}/call", {"name": tool, "input": given})}
+            arguments = {argument: item["answer"]} if argument else {}
+            return await tell(f"{place}/call", {"name": tool, "input": arguments})
         finally:
             # its request, which has a timeout, keeps it alive
-            closing = asyncio.ensure_future(self._close(session))
-            await asyncio.wait({closing}, timeout=CLOSE_SECONDS)
+            await asyncio.wait({asyncio.ensure_future(self._close(session))}, timeout=CLOSE_SECONDS)
 
     async def _close(self, session: Mapping[str, str]) -> None:
         for path in ("/delete", "/delete_session"):
@@ -178,14 +176,14 @@ class OrsServer(_EnvironmentServer):
         _asked.clear()  # what is mended there counts
         raise ConfigError(f"{self.endpoint_key()}{what}: {', '.join(known[:10])}; {advice}.")
 
-    def _answering(self, place: str, found: Any) -> tuple[str, str]:
+    def _answering(self, place: str, listed: Any) -> tuple[str, str]:
         """The tool that takes the answer, and the name of its argument; empty for none."""
         fields = {
             value_at(each, "name"): list(value_at(each, "input_schema properties") or [""])
-            for each in value_at(found, "tools") or ()
+            for each in value_at(listed, "tools") or ()
         }
-        if terminal := value_at(found, "terminal_tool name", ""):
-            fields[terminal] = [value_at(found, "terminal_tool arg") or ""]
+        if terminal := value_at(listed, "terminal_tool name", ""):
+            fields[terminal] = [value_at(listed, "terminal_tool arg") or ""]
         tool = self._chosen(
             list(fields),
             f"{place} has the tools",
@@ -225,35 +223,26 @@ class OrsServer(_EnvironmentServer):
                 known.setdefault(str(value_at(spec, "id")), spec)
         return known
 
-    def _session_id(self, events: Events) -> str:
-        with self.layout_of("a new session", events, "transient"):
-            told = _joined(events) or dict(events)["task_id"]
-            with suppress(ValueError):
-                told = str(value_at(decoded(told.encode()), "sid", told))
-            [id] = told.split()
-        return id
-
-    def read(self, raw: Json, payload: Json) -> Scores:
+    def read(self, raw: Any, payload: Json) -> Scores:
         """What the tool's outcome says; a reward that is null is no score."""
-        events = raw["events"]
-        if (error := dict(events).get("error")) is not None:
+        if (error := dict(raw).get("error")) is not None:
             return [failed("error", f"The environment failed: {one_line(error, 600)}", "rule")]
-        with self.layout_of("a call that ended", events, "transient"):
-            found = decoded(_joined(events).encode())
-        if value_at(found, "ok") is False:
-            why = one_line(f"{value_at(found, 'reason')}: {value_at(found, 'error')}", 600)
+        with self.layout_of("a call that ended", raw, "transient"):
+            outcome = decoded(_joined(raw).encode())
+        if value_at(outcome, "ok") is False:
+            why = one_line(f"{value_at(outcome, 'reason')}: {value_at(outcome, 'error')}", 600)
             return [failed("refused", f"The environment's tool refuses the answer: {why}", "rule")]
-        if value_at(found, "output reward", "") is None:
-            why, cause = (value_at(found, f"output metadata {key}") for key in ("message", "cause"))
-            return _no_reward("no_reward", why, cause, "rule")
-        return self.score_of(found, "output reward", "output metadata components")
+        if value_at(outcome, "output reward", "") is None:
+            metadata = object_of(value_at(outcome, "output metadata"))
+            return _no_reward("no_reward", metadata.get("message"), metadata.get("cause"), "rule")
+        return self.score_of(outcome, "output reward", "output metadata components")
 
-    def headers(self, access: Access) -> Headers:
+    def headers(self) -> Headers:
         """As for every server, with the key under its name as well."""
-        return merged_headers(super().headers(access), self.key_header("X-API-Key"))
+        return merged_headers(super().headers(), self.key_header("X-API-Key"))
 
 
 def _joined(events: Events) -> str:
     """The text of an answer that came to its end; empty for one that broke off."""
-    said = [data for name, data in events if name in ("chunk", "end")]
-    return "".join(said) if "end" in dict(events) else ""
+    parts = [data for name, data in events if name in ("chunk", "end")]
+    return "".join(parts) if "end" in dict(events) else ""

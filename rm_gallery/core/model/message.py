@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rm_gallery.core.model.budget import Usage
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.text.canonical import OPENED, opened
 from rm_gallery.core.utils.prompt import format_messages as format_messages
 
@@ -65,8 +66,9 @@ def picture_of(part: Mapping[str, Any]) -> str | None:
     """
     if part.get("type") not in ("image_url", "input_image", "image"):
         return None
-    given = next((part[key] for key in ("image_url", "image", "url") if part.get(key)), None)
-    url = given.get("url") if isinstance(given, Mapping) else given
+    url = next((part[key] for key in ("image_url", "image", "url") if part.get(key)), None)
+    if isinstance(url, Mapping):
+        url = url.get("url")
     return (
         url
         if isinstance(url, str)
@@ -99,7 +101,7 @@ class ToolFunction(BaseModel):
     """Name and raw JSON arguments of a called function."""
 
     name: str = ""
-    arguments: str | dict[str, Any] = ""
+    arguments: str | Json = ""
 
 
 class ToolCall(BaseModel):
@@ -125,14 +127,14 @@ class ChatMessage(BaseModel):
     else:
         role: MessageRole = MessageRole.USER
     name: str | None = None
-    content: str | list[dict[str, Any]] = ""
+    content: str | list[Json] = ""
     """The text, or a list of OpenAI content parts. A null content (tool calls only) becomes the
     empty string.
     """
     reasoning_content: str = ""
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
-    additional_kwargs: dict[str, Any] = Field(default_factory=dict)
+    additional_kwargs: Json = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -169,9 +171,9 @@ class ChatMessage(BaseModel):
         begun = not self.reasoning_content and self.additional_kwargs.get(OPENED) is True
         return opened(self.text) if begun else self.text
 
-    def to_openai(self) -> dict[str, Any]:
+    def to_openai(self) -> Json:
         """The message as an OpenAI request takes it; reasoning and extra keys stay here."""
-        out: dict[str, Any] = {"role": self.role.value, "content": self.content}
+        out: Json = {"role": self.role.value, "content": self.content}
         if self.name:
             out["name"] = self.name
         if self.tool_calls:
@@ -235,7 +237,7 @@ class Decision:
         """The mean of the answers' values by their probabilities."""
         return sum(share * values[answer] for answer, share in self.probabilities.items())
 
-    def as_record(self) -> dict[str, Any]:
+    def as_record(self) -> Json:
         """As records keep it."""
         shown = {answer: round(share, 6) for answer, share in self.probabilities.items()}
         return {

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from functools import lru_cache
+from itertools import filterfalse
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypedDict
 from urllib.parse import quote, urlsplit
 
@@ -63,18 +64,18 @@ def to_response(raw: Json, name: Callable[[], str], cached: bool = False) -> Cha
     # like a reply
     if (error := raw.get("error") or first.get("error")) or first.get("finish_reason") == "error":
         raise _error_inside(name(), error)
-    told = first.get("message")
-    if not isinstance(told, dict):
+    answer = first.get("message")
+    if not isinstance(answer, dict):
         what = (
             "with a choice that holds no message" if choices else "200 with no choices in the body"
         )
         raise unusable(name(), f"answered {what}")
-    content, refusal, calls = told.get("content"), told.get("refusal"), told.get("tool_calls")
+    content, refusal, calls = (answer.get(key) for key in ("content", "refusal", "tool_calls"))
     # the usual reply is checked by hand: validating three models would cost more than reading it
     message = copy_with(
         _SAID,
         content=_text(content),
-        reasoning_content=_text(told.get("reasoning_content") or told.get("reasoning")),
+        reasoning_content=_text(answer.get("reasoning_content") or answer.get("reasoning")),
         additional_kwargs={"refusal": str(refusal)} if refusal else {},
     )
     if calls or isinstance(content, list):
@@ -128,13 +129,13 @@ def value_at(value: Any, paths: str, otherwise: Any = None) -> Any:
     """
     for path in paths.split("|"):
         with suppress(LookupError, TypeError, ValueError):
-            found = value
+            inner = value
             for key in path.split():
                 if key == "*":
-                    [found] = found
+                    [inner] = inner
                 else:
-                    found = found[int(key) if key.isdigit() else key]
-            return found
+                    inner = inner[int(key) if key.isdigit() else key]
+            return inner
     return otherwise
 
 
@@ -144,14 +145,8 @@ def _text(value: Any) -> str:
 
 def usage_of(counts: Any, read: str = "prompt_tokens", written: str = "completion_tokens") -> Usage:
     """The token counts of an answer under the names that its protocol has for them."""
-    told = object_of(counts)
-    of_read, of_written = told.get(f"{read}_details"), told.get(f"{written}_details")
-    return Usage(
-        token_count(told.get(read)),
-        token_count(told.get(written)),
-        token_count(object_of(of_read).get("cached_tokens")),
-        token_count(object_of(of_written).get("reasoning_tokens")),
-    )
+    places = read, written, f"{read}_details cached_tokens", f"{written}_details reasoning_tokens"
+    return Usage(*(token_count(value_at(counts, place)) for place in places))
 
 
 def token_count(value: Any) -> int:
@@ -184,13 +179,13 @@ def whole_reply(body: bytes, endpoint: str) -> Json:
         ended = [each.get("finish_reason") for each in raw["choices"].values()]
         if "error" not in raw and not (ended and all(ended)):
             raise unusable(endpoint, "broke its stream off before the reply had ended")
-    choices = _in_order(raw["choices"])
-    for choice in choices:
-        told = object_of(choice.pop("delta", None) or choice.get("message"))
-        choice["message"] = message = {"role": "assistant", "content": "", **told}
+    raw["choices"] = _in_order(raw["choices"])
+    for choice in raw["choices"]:
+        pieces = object_of(choice.pop("delta", None) or choice.get("message"))
+        choice["message"] = message = {"role": "assistant", "content": "", **pieces}
         if calls := _in_order(message.pop("tool_calls", {})):
             message["tool_calls"] = calls
-    return {**raw, "choices": choices}
+    return raw
 
 
 _BROKEN: dict[type[Exception], str] = {
@@ -321,12 +316,12 @@ def _error_inside(endpoint: str, error: Any) -> ProviderError:
 def _detail(body: bytes) -> tuple[str, str]:
     """What an error's body says, and its code."""
     try:
-        told = decoded(body)
+        content = decoded(body)
     except ValueError:
         return one_line(body.decode("utf-8", "replace"), 200), ""
-    told = value_at(told, "error", told)
-    code = value_at(told, "code") or value_at(told, "type")
-    return one_line(str(value_at(told, "message", told)), 300), one_line(_text(code), 60)
+    error = value_at(content, "error", content)
+    code = value_at(error, "code") or value_at(error, "type")
+    return one_line(str(value_at(error, "message", error)), 300), one_line(_text(code), 60)
 
 
 # -- an endpoint -----------------------------------------------------------------------------------
@@ -367,8 +362,8 @@ def merged_headers(*parts: Mapping[str, str]) -> Headers:
 
 def _forms_of_secret(text: str) -> tuple[str, ...]:
     """A secret as it is, in a URL, and as JSON writes it: some gateways escape each slash."""
-    told = json.dumps(text)[1:-1]
-    return text, quote(text, safe=""), told, told.replace("/", "\\/")
+    in_json = json.dumps(text)[1:-1]
+    return text, quote(text, safe=""), in_json, in_json.replace("/", "\\/")
 
 
 @lru_cache(maxsize=256)
@@ -384,20 +379,16 @@ def _access(
     """Asked for several times per call, worked out once."""
     url = transport.check_url(url, named)
     endpoint = transport.HttpEndpoint(url, proxy, ca_bundle, tuple(sorted(query)))
-    texts = [key or "", urlsplit(proxy or "").password or ""]
-    shown: list[list[list[str]]] = [[], []]
-    for part, fields in enumerate((headers, query)):
-        for name, value in fields:
-            if is_credential(name) or value.lower().startswith(_SCHEMES):
-                texts += value.split()
-            else:
-                shown[part] += [[name if part else name.lower(), value]]
-        shown[part].sort()
-    own, fault = {"Content-Type": "application/json"}, ""
+    shown = [
+        sorted((name.lower(), value) for name, value in filterfalse(_is_secret, headers)),
+        sorted(filterfalse(_is_secret, query)),
+    ]
+    hidden = " ".join(value for _, value in filter(_is_secret, headers + query))
+    texts = [key or "", urlsplit(proxy or "").password or "", *hidden.split()]
+    key_header, fault = dict[str, str](), ""
     if key:
         of_azure = ".azure." in url or "api-version" in dict(query)
-        name, said = ("api-key", key) if of_azure else ("Authorization", f"Bearer {key}")
-        own[name] = said
+        key_header = {"api-key": key} if of_azure else {"Authorization": f"Bearer {key}"}
         fault = _BROKEN_KEY if "\n" in key or "\r" in key else ""
     elif url == DEFAULT_URL and "authorization" not in {name.lower() for name, _ in headers}:
         fault = _NO_KEY
@@ -408,11 +399,17 @@ def _access(
         endpoint,
         f"{url} {orjson.dumps(shown).decode()}" if any(shown) else url,
         _digest(key or "", *secrets),
-        merged_headers(own, dict(headers)),
+        merged_headers({"Content-Type": "application/json"}, key_header, dict(headers)),
         fault,
         # in a reply a placeholder such as "secret" is a word like any other
         tuple((text.encode(), len(text) >= 12 or not text.isalpha()) for text in secrets),
     )
+
+
+def _is_secret(field: tuple[str, str]) -> bool:
+    """Whether a header or a query parameter holds a credential."""
+    name, value = field
+    return is_credential(name) or value.lower().startswith(_SCHEMES)
 
 
 def _digest(*texts: str) -> str:
@@ -454,7 +451,7 @@ class OpenaiEndpoint(BaseModelCall):
 
     def check(self) -> None:
         """Raise ConfigError without a key (naming the variable) or with a base URL that is none."""
-        self.headers(self._access())
+        self.headers()
 
     def endpoint_key(self) -> str:
         """The base URL this model calls."""
@@ -535,9 +532,8 @@ class OpenaiEndpoint(BaseModelCall):
             body = orjson.dumps(payload) if isinstance(payload, dict) else payload
         except TypeError as error:
             raise RequestError(f"The request cannot be written as JSON: {error}.") from error
-        access = self._access()
-        endpoint, sent = access.endpoint, self.headers(access)
-        sent = merged_headers(sent, headers) if headers else sent
+        access, sent = self._access(), self.headers()
+        endpoint, sent = access.endpoint, merged_headers(sent, headers) if headers else sent
         began = time.perf_counter()
         reply = await transport.exchange(endpoint, path, body, sent, timeout, most)
         taken, method = 1000 * (time.perf_counter() - began), "GET" if body is None else "POST"
@@ -567,8 +563,8 @@ class OpenaiEndpoint(BaseModelCall):
             ) from error
 
     def _key(self) -> str | None:
-        given = self.api_key.get_secret_value() if self.api_key is not None else ""
-        return given or os.environ.get(self.key_variable) or None
+        key = self.api_key.get_secret_value() if self.api_key is not None else ""
+        return key or os.environ.get(self.key_variable) or None
 
     def _access(self) -> Access:
         url, named = self.base_url, "base_url"
@@ -578,8 +574,9 @@ class OpenaiEndpoint(BaseModelCall):
         headers, query = tuple(self.default_headers.items()), tuple(self.default_query.items())
         return _access(url, named, self._key(), headers, query, self.proxy, self.ca_bundle)
 
-    def headers(self, access: Access) -> Headers:
+    def headers(self) -> Headers:
         """Headers of every request; ConfigError where the key is missing, or is none."""
+        access = self._access()
         if access.fault:
             raise ConfigError(access.fault.format(model=self.model))
         return access.headers

@@ -23,7 +23,6 @@ from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.client import complete
 from rm_gallery.core.model.openai import (
     NUMBERS,
-    Access,
     OpenaiEndpoint,
     merged_headers,
     token_count,
@@ -287,19 +286,19 @@ class ServedScorer(ScoringEndpoint):
             offers = [f"/{self.named}"]
         elif server == "vllm":
             offers = await self.said("/openapi.json", timeout, "paths")
-        own = [kind for kind in LAYOUTS if kind.startswith(server)]
-        for kind in own:
+        kinds = [kind for kind in LAYOUTS if kind.startswith(server)]
+        for kind in kinds:
             marks = {kind.removeprefix(server), LAYOUTS[kind].offered_as}
             if not isinstance(offers, list | dict) or marks.intersection(offers):
                 return kind
         raise ConfigError(
             f"{self.endpoint_key()} is {server}, and it has no endpoint "
             f"{self.named and f'/{self.named} '}for scores; name one that it has with endpoint=, "
-            f"such as {own[0]}."
+            f"such as {kinds[0]}."
         )
 
-    async def attempt(self, payload: Json, timeout: Seconds) -> Json:
-        """One POST to the endpoint, in its own layout."""
+    async def attempt(self, payload: Json, timeout: Seconds) -> Any:
+        """One POST to the endpoint, in its own layout; which one it is, and what it gave."""
         kind = await self.kind(timeout)
         layout = LAYOUTS[kind]
         fields = layout.asks[self.way_of(kind, payload["way"])]
@@ -317,21 +316,19 @@ class ServedScorer(ScoringEndpoint):
             body["use_activation"] = False
         if self.model and not kind.startswith("tei"):
             body["model"] = self.model
-        return {
-            "kind": kind,
-            "found": await self.request(layout.path, {**body, **self.extra_body}, timeout),
-        }
+        return kind, await self.request(layout.path, {**body, **self.extra_body}, timeout)
 
-    def read(self, raw: Json, payload: Json) -> Numbers:
+    def read(self, raw: Any, payload: Json) -> Numbers:
         """The numbers of a reply, finite and in the layout of its endpoint."""
-        kind, reply = raw["kind"], raw["found"]
+        kind, reply = raw
+        place, names = LAYOUTS[kind].numbers, list[str]()
         with self.layout_of(kind, reply):
-            place, names = LAYOUTS[kind].numbers, list[str]()
-            found = value_at(reply, place)
-            rows = [[found]] if place.endswith("score") else [found]
+            rows = value_at(reply, place)
+            if place.endswith("score"):
+                rows = [[rows]]
             # one row per token or step, or one per input
-            if place in ("data * data", "") and isinstance(found[0], list):
-                rows = found
+            elif place not in ("data * data", "") or not isinstance(rows[0], list):
+                rows = [rows]
             if not place:
                 names = [one_line(str(entry["label"]), 300) for entry in rows[0]]
                 rows = [[entry["score"] for entry in rows[0]]]
@@ -408,11 +405,11 @@ class RewardServer(ScoringEndpoint):
         path = "/v1/rewards/{}" if kind == "reward" else "/v1/evaluations/{}/outcome"
         path, items = path.format(quote(name, safe="")), payload["items"]
         try:
-            if len(items) == 1:
-                return {
-                    "results": [await self.request(path, {**items[0], **self.extra_body}, timeout)]
-                }
-            return await self.post(f"{path}/batch", {"items": items, **self.extra_body}, timeout)
+            if len(items) != 1:
+                body = {"items": items, **self.extra_body}
+                return await self.post(f"{path}/batch", body, timeout)
+            entry = await self.request(path, {**items[0], **self.extra_body}, timeout)
+            return {"results": [entry]}
         except ProviderError as error:
             if error.status != 504:
                 raise
@@ -442,11 +439,11 @@ class RewardServer(ScoringEndpoint):
         """One call; tokens are the server's own matter."""
         return Usage(calls=1)
 
-    def headers(self, access: Access) -> Headers:
+    def headers(self) -> Headers:
         """As for every endpoint, with the seconds that it has."""
         # a little less than is waited for, so that its own word about it arrives
         patience = f"{max(0.9 * self.timeout, self.timeout - 5):g}"
-        return merged_headers({"X-Timeout-Seconds": patience}, super().headers(access))
+        return merged_headers({"X-Timeout-Seconds": patience}, super().headers())
 
 
 class _Entry(BaseModel):

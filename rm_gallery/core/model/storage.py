@@ -167,18 +167,18 @@ class ReplyCache:
         """
         with self._lock:
             oldest = _since(self.max_age)
-            found = _value(self._at(self._catch_up(key), key.encode()), oldest)
-            if found is None and (
+            reply = _value(self._at(self._catch_up(key), key.encode()), oldest)
+            if reply is None and (
                 row := self._earlier(
                     "SELECT codec, value, created FROM calls "
                     "WHERE hash = ? AND key = ? AND created >= ?",
                     _name_of(key), bytes.fromhex(key), oldest,
                 )
             ):  # fmt: skip
-                found = _unpacked(row[1]) if row[0] else row[1]
-                if found is not None:
-                    self.put(key, found, row[2])
-            return found
+                reply = _unpacked(row[1]) if row[0] else row[1]
+                if reply is not None:
+                    self.put(key, reply, row[2])
+            return reply
 
     def put(self, key: str, reply: bytes | None, created: float = 0.0) -> bool:
         """Keep a reply, made in this Unix second or now, or None for one that is not kept; whether
@@ -432,8 +432,8 @@ def _line_of(key: bytes, value: bytes, created: float) -> bytes:
 
 def _checked(line: bytes) -> bytes:
     """A line as it is written now; b"" for one that is torn, damaged or none of ours."""
-    if found := _EARLIER_LINE.fullmatch(line):
-        key, text, data = found.groups()
+    if earlier := _EARLIER_LINE.fullmatch(line):
+        key, text, data = earlier.groups()
         try:
             orjson.loads(text or b"null")  # two torn lines may look like one
             line = _line_of(key, text or base64.b64decode(data or b"", validate=True), 0)[1:-1]
