@@ -298,6 +298,7 @@ def run_report(run: OpenRun, summary: Summary, title: str | None = None) -> dict
         "corrected": corrected_figure(figures) is not None,
         "rule": rule_of(figures),
         "findings": list(findings(run, figures, summary)),
+        "says": [str(line) for line in figures.get("says") or ()][:MAX_SUBSETS],
         "subsets": list((figures.get("by_subset") or {}).items()),
         "plots": list(filter(None, plots.all_plots(summary))),
         "reasons": [

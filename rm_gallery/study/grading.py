@@ -75,10 +75,8 @@ class GradeReport(ScoreReport):
 
     unit: ClassVar[str] = "mean score"
 
-    def about(self) -> list[str]:
-        """How graders agree with each other, with labels and with themselves, and what the figures
-        rest on.
-        """
+    def says(self) -> list[str]:
+        """How graders agree with each other, with labels and with themselves."""
         lines = [
             f"{name} against {figures['label']}: {_validation_text(figures)}"
             for name, figures in self.extra["validation"].items()
@@ -91,7 +89,7 @@ class GradeReport(ScoreReport):
             )
         for name, figures in self.extra["consistency"].items():
             lines.append(_REPEATS.format(name=name, scatter=number_text(figures["sd"]), **figures))
-        return [*lines, *Report.about(replace(self, extra={}))]
+        return lines
 
 
 _AGREEMENT = "{name}: spearman {spearman:.2f} ({ends}), n={n}"

@@ -341,8 +341,8 @@ class ScoreReport(Report):
         """Two ends in the reward's own unit."""
         return range_text(bounds)
 
-    def about(self) -> list[str]:
-        """The spread in words, what people say, and what the figures rest on."""
+    def says(self) -> list[str]:
+        """The spread in words, and what people say."""
         extra, lines = self.extra, []
         if spread := extra.get("spread"):
             shown = [
@@ -361,7 +361,7 @@ class ScoreReport(Report):
         if corrected := extra.get("corrected"):
             mean = f"{number_text(corrected['estimate'])} ({range_text(corrected['ci95'])})"
             lines += figures.corrected_in_words(corrected, mean, number_text)
-        return [*lines, *super().about()]
+        return [*lines, *super().says()]
 
 
 UNBOUNDED = (-math.inf, math.inf)

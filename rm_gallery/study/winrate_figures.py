@@ -382,9 +382,9 @@ class WinRateReport(Report):
     until_decided, pairs and ranking.
     """
 
-    def about(self) -> list[str]:
-        """The win rate in words, what stands beside it, and what it rests on."""
-        return [*_in_words(self.extra), *super().about()]
+    def says(self) -> list[str]:
+        """The win rate in words, and what stands beside it."""
+        return [*_in_words(self.extra), *super().says()]
 
 
 def _in_words(extra: Mapping[str, Any]) -> list[str]:

@@ -245,6 +245,7 @@ class Report(Figure):
         return {
             "worth": worth(figures),
             **({"corrected": people} if people else {}),
+            **({"says": says} if (says := [one_line(line) for line in self.says()]) else {}),
             **figures,
         }
 
@@ -298,16 +299,23 @@ class Report(Figure):
             for name, f in self._parts()
         ]
 
+    def says(self) -> list[str]:
+        """What the rule finds out beside its figure, a line each: what every rendering shows."""
+        further = " · ".join(_further(self.extra))
+        return [further] if further else []
+
     def about(self) -> list[str]:
-        """What the figures rest on: reward, judge, rule, baselines and costs, a line each."""
+        """What the rule finds out, and what the figures rest on: reward, judge, rule, baselines and
+        costs, a line each.
+        """
         judge = f" · judge {self.judge} at {self.endpoint}" if self.judge else ""
         levels = [f"{name} answer {hundredths(value)}" for name, value in self.baselines.items()]
         levels += [f"chance {hundredths(self.chance)}"] if self.chance is not None else []
         lines = [
+            *self.says(),
             f"{self.reward}{judge}",
             f"benchmark: {self.benchmark} ({self.version}) · data: {self.data}",
             f"rule: {self.rule}: {RULES.get(self.rule, '')}",
-            " · ".join(_further(self.extra)),
             missing_parts(self.extra),
             *self.suspicion.get("said", ()),
             f"beside it: {' · '.join(levels)}" if levels else "",
