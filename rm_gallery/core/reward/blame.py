@@ -30,7 +30,7 @@ from functools import cached_property
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
-from rm_gallery.core.data.schema import CONVERSATION, DataOutput, DataSample
+from rm_gallery.core.data.schema import CONVERSATION, DataOutput, DataSample, Step
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import detached_options
 from rm_gallery.core.engine.repeat import in_round
@@ -42,6 +42,7 @@ from rm_gallery.core.reward.outputs import (
     DEADLINE_SHARE,
     PLAIN,
     Control,
+    inside,
     may_be_the_answers_doing,
     neutral,
     not_the_reference,
@@ -249,8 +250,8 @@ def _of_smallest_hash(controls: Iterable[Control]) -> list[Control]:
 def _scored(reward: AnyReward, output: DataOutput) -> bool:
     """Whether the reward could judge it, and has not said that it made itself impossible to."""
     written = output.answer.reward
-    blamed = written.extra_data.get(reward.key_in(written), {}) if written.extra_data else {}
-    return reward.score_of_output(output) is not None and blamed.get("caused_by") != "answer"
+    blamed = "caused_by" in inside(written.extra_data, reward.key_in(written))
+    return reward.score_of_output(output) is not None and not blamed
 
 
 def _at_once(each: Sequence[Trials]) -> Trials:
@@ -327,18 +328,16 @@ def suspected(reward: AnyReward, sample: DataSample) -> Iterable[_Place]:
     """The places without a score that may be their answers' own doing."""
     if reward.finds_blame_in_parts:
         return
-    judged = asks_a_model(reward)
+    judged, stepwise = asks_a_model(reward), reward.kind == "stepwise"
     for at, output in enumerate(sample.output):
-        if reward.kind == "stepwise":
-            for number, step in enumerate(output.turns):
-                if step.reward.issues and may_be_the_answers_doing(
-                    judged, why := said_of_step(reward, step)
-                ):
-                    yield _Place(sample, at, why, number)
-        elif output.answer.reward.issues and may_be_the_answers_doing(
-            judged, why := said_of(reward, output)
-        ):
-            yield _Place(sample, at, why)
+        places: list[tuple[int | None, Step]] = [(None, output.answer)]
+        if stepwise:
+            places = [*enumerate(output.turns)]
+        for number, step in places:
+            if step.reward.issues and may_be_the_answers_doing(
+                judged, why := said_of_step(reward, step)
+            ):
+                yield _Place(sample, at, why, number)
 
 
 class _Batch:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import math
 import operator
+from collections import Counter
 from collections.abc import (
     Callable,
     Collection,
@@ -47,7 +48,7 @@ from rm_gallery.core.score import (
 )
 from rm_gallery.core.utils.errors import ConfigError, ScoreError
 from rm_gallery.core.utils.models import Configured, copy_with
-from rm_gallery.core.utils.names import unknown_name
+from rm_gallery.core.utils.names import check_known
 
 STAGES, TURNS = "stages", "turns"
 """Further keys of a composition's extra data: what became of each stage, and the reward of each turn.
@@ -56,6 +57,9 @@ NOT_ASKED = "not asked"
 """What became of a stage behind the one that decided."""
 NEAR = 1e-9
 R = TypeVar("R")
+Hooks = dict[str, Any]
+Scores = Mapping[str, Score[Any]]
+"""What was said of one output, by part."""
 
 
 class Savings(NamedTuple):
@@ -163,7 +167,7 @@ class Composition(BaseReward):
             _asked_parts.reset(token)
             asked.cancel()
 
-    async def _composed(self, sample: DataSample, hooks: dict[str, Any]) -> list[Score[float]]:
+    async def _composed(self, sample: DataSample, hooks: Hooks) -> list[Score[float]]:
         """The score of each output; asks all parts at once about all outputs."""
         parts, everyone = self.parts(), list(range(len(sample.output)))
         asked = [self._asked(part, sample, everyone, hooks) for part in parts.values()]
@@ -173,7 +177,7 @@ class Composition(BaseReward):
             for scores, output in zip(by_output, sample.output, strict=True)
         ]
 
-    def _whole(self, scores: Mapping[str, Score[Any]], output: DataOutput) -> Score[float]:
+    def _whole(self, scores: Scores, output: DataOutput) -> Score[float]:
         """The score of one output from those of the parts."""
         raise NotImplementedError
 
@@ -181,7 +185,7 @@ class Composition(BaseReward):
         return ConfigError(f"{type(self).__name__}: {why}")
 
     async def _asked(
-        self, part: BaseReward, sample: DataSample, at: list[int], hooks: dict[str, Any]
+        self, part: BaseReward, sample: DataSample, at: list[int], hooks: Hooks
     ) -> list[Score[Any]]:
         """What a part says of these outputs of the sample."""
         chosen = (
@@ -196,7 +200,7 @@ class Composition(BaseReward):
         return [said_of(part, output) for output in judged.output]
 
     async def _asked_once(
-        self, part: BaseReward, sample: DataSample, hooks: dict[str, Any]
+        self, part: BaseReward, sample: DataSample, hooks: Hooks
     ) -> list[Score[Any]]:
         """What a part says, which stands under several names, and at any depth, of one composition."""
         asked = _asked_parts.get()
@@ -232,26 +236,26 @@ class _AskedParts:
         )
 
     def of(
-        self, part: BaseReward, sample: DataSample, hooks: dict[str, Any]
+        self, part: BaseReward, sample: DataSample, hooks: Hooks
     ) -> asyncio.Future[list[Score[Any]]]:
         """What the part says of the sample, or will."""
-        about = part.settings_hash, current_repeat(), *map(id, sample.output)
-        asked = self._asked.setdefault(about, [])
-        for other, said in asked:
+        key = part.settings_hash, current_repeat(), *map(id, sample.output)
+        asked = self._asked.setdefault(key, [])
+        for other, scores in asked:
             if _is_same(part, other) and part.says_the_same:
-                return said
+                return scores
         # not in the time of the one who asks first: another may have more
         context = copy_context()
         context.run(current_deadline.set, self._deadline)
-        said = context.run(asyncio.ensure_future, scores_of_one(part, sample, hooks))
-        asked.append((part, said))
-        return said
+        scores = context.run(asyncio.ensure_future, scores_of_one(part, sample, hooks))
+        asked.append((part, scores))
+        return scores
 
     def cancel(self) -> None:
         """Nobody waits any more."""
         for asked in self._asked.values():
-            for _, said in asked:
-                said.cancel()
+            for _, scores in asked:
+                scores.cancel()
 
 
 def _is_same(one: BaseReward, other: BaseReward) -> bool:
@@ -354,7 +358,7 @@ def common_scale(scales: Collection[Scale], normalize: bool | None) -> Scale | N
 
 def noted(
     outcome: Score[float],
-    scores: Mapping[str, Score[Any]],
+    scores: Scores,
     stages: Mapping[str, str] | None = None,
     turns: Sequence[float | None] = (),
 ) -> Score[float]:
@@ -560,7 +564,7 @@ class Cascade(Composition):
         """The direction of the deciding stages; higher where they were normalised."""
         return self._scale()[1]
 
-    async def _composed(self, sample: DataSample, hooks: dict[str, Any]) -> list[Score[float]]:
+    async def _composed(self, sample: DataSample, hooks: Hooks) -> list[Score[float]]:
         scores: list[dict[str, Score[Any]]] = [{} for _ in sample.output]
         states: list[dict[str, str]] = [{} for _ in sample.output]
         done: dict[int, Score[float]] = {}
@@ -603,13 +607,13 @@ class Cascade(Composition):
         """Per part, how many answers of samples this cascade has scored it was asked about, and how
         many it was spared.
         """
-        counts = {name: [0, 0] for name in self.parts()}
-        for sample in samples:
-            for output in sample.output:
-                written = output.answer.reward
-                for name, state in inside(written.extra_data, self.key_in(written), STAGES).items():
-                    counts[name][state == NOT_ASKED] += 1
-        return {name: Savings(*count) for name, count in counts.items()}
+        written = [output.answer.reward for sample in samples for output in sample.output]
+        counts = Counter(
+            (name, state == NOT_ASKED)
+            for reward in written
+            for name, state in inside(reward.extra_data, self.key_in(reward), STAGES).items()
+        )
+        return {name: Savings(counts[name, False], counts[name, True]) for name in self.parts()}
 
 
 class Gate(Cascade):
@@ -688,7 +692,7 @@ class _Weighted(Composition):
         """The rewards by their names."""
         return dict(self.rewards)
 
-    def _whole(self, scores: Mapping[str, Score[Any]], output: DataOutput) -> Score[float]:
+    def _whole(self, scores: Scores, output: DataOutput) -> Score[float]:
         scaled = {name: self._scaled(name, score) for name, score in scores.items()}
         return noted(self._combined(scaled), scaled)
 
@@ -696,7 +700,7 @@ class _Weighted(Composition):
         """What a part said, as it is combined."""
         raise NotImplementedError
 
-    def _combined(self, scores: Mapping[str, Score[Any]]) -> Score[float]:
+    def _combined(self, scores: Scores) -> Score[float]:
         """The whole of an output."""
         raise NotImplementedError
 
@@ -735,8 +739,11 @@ class Combined(_Weighted):
     least: int = Field(default=1, ge=1)
     normalize: bool | None = None
 
-    # type checkers would make a constructor of the fields
-    __init__ = _Weighted.__init__
+    def __init__(
+        self, parts: Any = None, weights: Mapping[str, float] | None = None, **settings: Any
+    ) -> None:
+        """Take the parts and their weights."""
+        super().__init__(parts, weights, **settings)
 
     def model_post_init(self, context: Any) -> None:
         """Check that the parts can be combined."""
@@ -788,7 +795,7 @@ class Combined(_Weighted):
             score, value=_on_scale(self.rewards[name], score.value, self._scale() or OPEN)
         )
 
-    def _combined(self, scores: Mapping[str, Score[Any]]) -> Score[float]:
+    def _combined(self, scores: Scores) -> Score[float]:
         counted = {name: scores[name] for name in self._counted()}
         return Combination(self._of_values, self.missing, self.least)(counted)
 
@@ -799,9 +806,9 @@ class Combined(_Weighted):
         return combined(self.how, {name: (self.weights[name], scores[name]) for name in scores})
 
     def _of_values(self, values: Mapping[str, float]) -> tuple[float, str]:
-        told = ", ".join(f"{name} {value:g}" for name, value in values.items())
-        own = type(self).combine is not Combined.combine
-        return self.combine(values), f"{type(self).__name__ if own else self.how} of {told}"
+        terms = ", ".join(f"{name} {value:g}" for name, value in values.items())
+        is_own = type(self).combine is not Combined.combine
+        return self.combine(values), f"{type(self).__name__ if is_own else self.how} of {terms}"
 
 
 class WeightedSum(_Weighted):
@@ -828,8 +835,11 @@ class WeightedSum(_Weighted):
 
     normalize: bool = False
 
-    # type checkers would make a constructor of the fields
-    __init__ = _Weighted.__init__
+    def __init__(
+        self, parts: Any = None, weights: Mapping[str, float] | None = None, **settings: Any
+    ) -> None:
+        """Take the parts and their weights."""
+        super().__init__(parts, weights, **settings)
 
     def model_post_init(self, context: Any) -> None:
         """Check that the weights fit the parts."""
@@ -917,7 +927,7 @@ class WeightedSum(_Weighted):
             value = share if part.higher_is_better else 1.0 - share
         return replace(score, value=value)
 
-    def _combined(self, scores: Mapping[str, Score[Any]]) -> Score[float]:
+    def _combined(self, scores: Scores) -> Score[float]:
         return Combination(
             lambda values: weighted_sum({n: (self.weights[n], v) for n, v in values.items()})
         )(scores)
@@ -956,9 +966,8 @@ def checked_weights(
     no such name.
     """
     known = list(names)
+    check_known("component", weights, known, f"{what}: weights: ")
     for name, weight in weights.items():
-        if name not in known:
-            raise ConfigError(f"{what}: weights: " + unknown_name("component", name, known))
         if (
             isinstance(weight, bool)
             or not isinstance(weight, int | float)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, SerializeAsAny
 
 from rm_gallery.core.data.schema import DataOutput
-from rm_gallery.core.reward.compose import TURNS, Composition, noted
+from rm_gallery.core.reward.compose import TURNS, Composition, Scores, noted
 from rm_gallery.core.reward.resolve import as_part
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.turns import Credit, Total, credited, differences, total_of
@@ -118,7 +117,7 @@ class TurnRewards(Composition):
             return None, None
         return low, high
 
-    def _whole(self, scores: Mapping[str, Score[Any]], output: DataOutput) -> Score[float]:
+    def _whole(self, scores: Scores, output: DataOutput) -> Score[float]:
         """The total of the rewards of an output's turns."""
         n = len(output.turns)
         rewards: list[float | None] = [0.0] * n
