@@ -173,11 +173,11 @@ class Composition(BaseReward):
         asked = [self._asked(part, sample, everyone, hooks) for part in parts.values()]
         by_output = zip(*await together_or_none(asked), strict=True)
         return [
-            self._whole(dict(zip(parts, scores, strict=True)), output)
+            self._made_whole(dict(zip(parts, scores, strict=True)), output)
             for scores, output in zip(by_output, sample.output, strict=True)
         ]
 
-    def _whole(self, scores: Scores, output: DataOutput) -> Score[float]:
+    def _made_whole(self, scores: Scores, output: DataOutput) -> Score[float]:
         """The score of one output from those of the parts."""
         raise NotImplementedError
 
@@ -692,7 +692,7 @@ class _Weighted(Composition):
         """The rewards by their names."""
         return dict(self.rewards)
 
-    def _whole(self, scores: Scores, output: DataOutput) -> Score[float]:
+    def _made_whole(self, scores: Scores, output: DataOutput) -> Score[float]:
         scaled = {name: self._scaled(name, score) for name, score in scores.items()}
         return noted(self._combined(scaled), scaled)
 

@@ -117,7 +117,7 @@ class TurnRewards(Composition):
             return None, None
         return low, high
 
-    def _whole(self, scores: Scores, output: DataOutput) -> Score[float]:
+    def _made_whole(self, scores: Scores, output: DataOutput) -> Score[float]:
         """The total of the rewards of an output's turns."""
         n = len(output.turns)
         rewards: list[float | None] = [0.0] * n
