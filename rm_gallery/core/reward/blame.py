@@ -26,6 +26,7 @@ import weakref
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
@@ -41,6 +42,7 @@ from rm_gallery.core.reward.outputs import (
     DEADLINE_SHARE,
     PLAIN,
     Control,
+    inside,
     may_be_the_answers_doing,
     neutral,
     not_the_reference,
@@ -74,15 +76,13 @@ _ALIKE = 4
 REMEMBERED = 1000
 """Scores after which what was seen before counts half."""
 
+T = TypeVar("T")
 Said = list[Score[Any]]
 """What was said of each output of a sample."""
-Trials = Generator[list[DataSample], list[Said], None]
-"""Yields samples to judge and is sent what was said of each; writes what it finds out to the
-outputs it is about.
-"""
-
-T = TypeVar("T")
-Attempts = Generator["str | T | None", Score[Any], 'Literal["answer", "again"] | None']
+Tried = Generator[list[DataSample], list[Said], T]
+"""Yields samples to judge, is sent what was said of each, and returns what that shows."""
+Trials = Tried[None]
+"""Writes what it finds out to the outputs it is about."""
 
 
 @dataclass(slots=True)
@@ -170,13 +170,10 @@ class SecondLook:
     def __init__(self, reward: AnyReward, samples: Iterable[DataSample]) -> None:
         """Find out what is to be tried; nothing is judged here."""
         self.reward, self._of, self._round = reward, reward, 0
-        self._going = list[tuple[Trials, list[DataSample]]]()
-        self._about: list[DataSample] = []
         self.changed: list[DataSample] = []
         """Those that have another score than before, once all is settled."""
-        samples = list(samples)
-        known = known_of(reward)
-        suspects = [(one, places) for one in samples if (places := list(suspected(reward, one)))]
+        samples, known = list(samples), known_of(reward)
+        suspects = [places for one in samples if (places := list(suspected(reward, one)))]
         if suspects and self._in_trouble():
             suspects = []
         scored = [
@@ -185,20 +182,15 @@ class SecondLook:
             for output in sample.output
             if _scored(reward, output)
         ]
-        batch = _Batch(reward, known, scored, [*known.recent]) if suspects else None
-        if batch is not None and reward.may_ask_others:
-            why = [place.why.reason for _, places in suspects for place in places]
-            batch.is_outage_likely = len(why) >= _ALIKE and len(set(why)) == 1
+        reasons = [place.why.reason for places in suspects for place in places]
+        batch = _Batch(reward, known, scored, reasons)
         units = {id(one.sample) for one in scored} if reward.compares else scored
-        known.note(len(units), sum(len(places) for _, places in suspects), scored)
-        for sample, places in suspects:
-            assert batch is not None
-            trials = _trials(batch, sample, places)
-            first = next(trials, None)
-            if first is not None:
-                self._about.append(sample)
-                self._going.append((trials, first))
-        self._before = [self._scores_of(sample) for sample in self._about]
+        known.note(len(units), len(reasons), scored)
+        self._trials = _at_once([batch.trials(places) for places in suspects])
+        self.asked = next(self._trials, [])
+        """What is to be judged now; empty when all is settled."""
+        self._about = [places[0].sample for places in suspects]
+        self._before = list(map(self._scores_of, self._about))
         if reward.kind == "stepwise" and suspects:
             # a turn is tried with what came before it, which need not be judged again
             self.reward = cast(Any, reward).for_newest_turn()
@@ -209,11 +201,6 @@ class SecondLook:
 
     def _scores_of(self, sample: DataSample) -> list[Score[float]]:
         return [said_of(self._of, output) for output in sample.output]
-
-    @property
-    def asked(self) -> list[DataSample]:
-        """What is to be judged now; empty when all is settled."""
-        return [sample for _, trials in self._going for sample in trials]
 
     def probing(self, options: RunOptions) -> RunOptions:
         """The options of this round: it keeps nothing, asks anew, and a trial may take a quarter of
@@ -233,66 +220,23 @@ class SecondLook:
             repeat=repeat,
         )
 
-    def take(self, judged: Sequence[Said], progress: Progress | None = None) -> None:
+    def take(self, judged: list[Said], progress: Progress | None = None) -> None:
         """Go on with what was said of what was `asked`; after the last round samples are counted by what
         they have then.
         """
-        results, going = iter(judged), []
-        for trials, asked in self._going:
-            try:
-                going.append((trials, trials.send([next(results) for _ in asked])))
-            except StopIteration:
-                continue
-        self._going = going = [] if going and self._in_trouble() else going
-        if not going:
-            for sample, before in zip(self._about, self._before, strict=True):
-                if (after := self._scores_of(sample)) != before:
-                    self.changed.append(sample)
-                    if progress is not None:
-                        progress.count(before, -1)
-                        progress.count(after)
-
-
-class _Batch:
-    """What all trials of a batch share: its reward, how often that loses a score at random, and
-    the answers it has scored.
-    """
-
-    def __init__(
-        self,
-        reward: AnyReward,
-        losses: Losses,
-        scored: Sequence[Control],
-        earlier: Sequence[Control],
-    ) -> None:
-        self.reward, self.losses, self._earlier = reward, losses, earlier
-        self._scored = scored
-        self.is_outage_likely = False
-        """Whether many answers broke code of the user in one and the same way."""
-        self._smallest: list[Control] | None = None
-        self._by_question: dict[str, list[Control]] | None = None
-
-    def controls(self, sample: DataSample) -> list[Control]:
-        """Scored answers to the same question, then to others, then of earlier batches.
-
-        Those of the smallest hash: the same in whatever order the batch was judged.
-        """
-        if self._by_question is None:
-            self._by_question = {}
-            for control in self._scored:
-                self._by_question.setdefault(control.sample.query_text(), []).append(control)
-            self._smallest = _of_smallest_hash(self._scored)
-        own = _of_smallest_hash(self._by_question.get(sample.query_text(), ()))
-        found = {id(one.output): one for one in (*own, *(self._smallest or ()), *self._earlier)}
-        if all(self.is_settled(said_of(self.reward, one.output)) for one in found.values()):
-            return []
-        return _beside_the_reference(sample, list(found.values()))[:CONTROLS]
-
-    def is_settled(self, score: Score[float]) -> bool:
-        """Whether a score may have been given without asking whom the reward asks: a function that
-        gives what has no format 0 seems to work while its service is down.
-        """
-        return self.is_outage_likely and score.value == self.reward.worst_score
+        try:
+            self.asked = self._trials.send(judged)
+        except StopIteration:
+            self.asked = []
+        if self.asked and not self._in_trouble():
+            return
+        self.asked = []
+        for sample, before in zip(self._about, self._before, strict=True):
+            if (after := self._scores_of(sample)) != before:
+                self.changed.append(sample)
+                if progress is not None:
+                    progress.count(before, -1)
+                    progress.count(after)
 
 
 def _of_smallest_hash(controls: Iterable[Control]) -> list[Control]:
@@ -303,35 +247,11 @@ def _of_smallest_hash(controls: Iterable[Control]) -> list[Control]:
     return heapq.nsmallest(CONTROLS, controls, key=hashed)
 
 
-def _beside_the_reference(sample: DataSample, controls: list[Control]) -> list[Control]:
-    """Without those that are the reference to the letter: a function gives them their score before
-    it asks anything, and seems to work while its own judge is down.
-    """
-    reference = str(sample.reference()).strip()
-    return [one for one in controls if one.output.answer.text.strip() != reference]
-
-
 def _scored(reward: AnyReward, output: DataOutput) -> bool:
     """Whether the reward could judge it, and has not said that it made itself impossible to."""
     written = output.answer.reward
-    blamed = written.extra_data.get(reward.key_in(written), {}) if written.extra_data else {}
-    return reward.score_of_output(output) is not None and blamed.get("caused_by") != "answer"
-
-
-def _trials(batch: _Batch, sample: DataSample, places: Sequence[_Place]) -> Trials:
-    reward = batch.reward
-    if not reward.compares or len(sample.output) == 1:
-        yield from _at_once([_one(batch, place) for place in places])
-        return
-    scored = [
-        i for i, output in enumerate(sample.output) if reward.score_of_output(output) is not None
-    ]
-    if scored:
-        yield from _at_once(
-            [_one(batch, place._replace(others=_others(batch, place, scored))) for place in places]
-        )
-    else:
-        yield from _group(batch, sample, places)
+    blamed = "caused_by" in inside(written.extra_data, reward.key_in(written))
+    return reward.score_of_output(output) is not None and not blamed
 
 
 def _at_once(each: Sequence[Trials]) -> Trials:
@@ -358,9 +278,9 @@ class _Place(NamedTuple):
     others: dict[int, DataOutput] = {}
 
     @property
-    def written_to(self) -> Step:
-        output = self.sample.output[self.at]
-        return output.answer if self.step is None else output.turns[self.step]
+    def shown(self) -> list[int]:
+        """The places of the outputs that a trial judges."""
+        return sorted({*self.others, self.at})
 
     def trial(self, control: Control | str | None = None) -> DataSample:
         """The sample to judge: the answer itself, or a control in its place, among the others. A
@@ -371,22 +291,24 @@ class _Place(NamedTuple):
             output = _until(output, self.step)
         if control is not None:
             sample, output = stand_in(control, sample, output)
-        shown = {**self.others, self.at: output}
-        return copy_with(sample, output=[shown[i] for i in sorted(shown)])
+        outputs = {**self.others, self.at: output}
+        return copy_with(sample, output=[outputs[i] for i in self.shown])
 
     def found(self, trial: Said) -> Score[Any]:
         """What became of the answer in a trial."""
-        score = trial[sorted({*self.others, self.at}).index(self.at)]
+        score = trial[self.shown.index(self.at)]
         return score if self.step is None else score.steps[-1]
 
     def blame(self, reward: AnyReward) -> None:
         """Write that the answer caused it."""
+        output = self.sample.output[self.at]
         why = (
             f"The answer made it impossible to judge; another answer could be judged. "
             f"{self.why.reason}"
         )
         lost = replace(self.why.without_value(why), cause="answer")
-        write_score(reward, self.written_to, settled(reward, lost))
+        written_to = output.answer if self.step is None else output.turns[self.step]
+        write_score(reward, written_to, settled(reward, lost))
 
 
 def _until(output: DataOutput, turn: int) -> DataOutput:
@@ -406,345 +328,371 @@ def suspected(reward: AnyReward, sample: DataSample) -> Iterable[_Place]:
     """The places without a score that may be their answers' own doing."""
     if reward.finds_blame_in_parts:
         return
-    judged = asks_a_model(reward)
+    judged, stepwise = asks_a_model(reward), reward.kind == "stepwise"
     for at, output in enumerate(sample.output):
-        if reward.kind == "stepwise":
-            for number, step in enumerate(output.turns):
-                if step.reward.issues and may_be_the_answers_doing(
-                    judged, why := said_of_step(reward, step)
-                ):
-                    yield _Place(sample, at, why, number)
-        elif output.answer.reward.issues and may_be_the_answers_doing(
-            judged, why := said_of(reward, output)
-        ):
-            yield _Place(sample, at, why)
+        places: list[tuple[int | None, Step]] = [(None, output.answer)]
+        if stepwise:
+            places = [*enumerate(output.turns)]
+        for number, step in places:
+            if step.reward.issues and may_be_the_answers_doing(
+                judged, why := said_of_step(reward, step)
+            ):
+                yield _Place(sample, at, why, number)
 
 
-def _others(batch: _Batch, place: _Place, scored: Sequence[int]) -> dict[int, DataOutput]:
-    """What an answer is tried among whose neighbours have scores: the best of them for pairs, else
-    the whole group.
-
-    The best, since an answer may break its judge just where it would lose.
+class _Batch:
+    """What all trials of a batch share: its reward, how often that loses a score at random, and
+    the answers it has scored.
     """
-    outputs, reward = place.sample.output, batch.reward
-    if reward.kind.trial_size is not None:
-        sign = 1.0 if reward.higher_is_better else -1.0
-        ranked = sorted(
-            scored, key=lambda i: sign * (reward.score_of_output(outputs[i]) or 0.0), reverse=True
+
+    def __init__(
+        self,
+        reward: AnyReward,
+        losses: Losses,
+        scored: Sequence[Control],
+        reasons: Sequence[str],
+    ) -> None:
+        self.reward, self.losses, self._scored = reward, losses, scored
+        self._earlier = [*losses.recent]
+        # many answers broke code of the user in one and the same way
+        self._is_outage_likely = (
+            reward.may_ask_others and len(reasons) >= _ALIKE and len(set(reasons)) == 1
         )
-        return {i: outputs[i] for i in ranked[: reward.kind.trial_size - 1]}
-    text = _texts(reward, place)[0]
-    return {
-        i: output if i in scored else stand_in(text, place.sample, output)[1]
-        for i, output in enumerate(outputs)
-        if i != place.at
-    }
 
+    @cached_property
+    def judged(self) -> bool:
+        """Whether a model judges."""
+        return asks_a_model(self.reward)
 
-def _texts(reward: AnyReward, place: _Place) -> list[str]:
-    """The neutral texts of which one has to get a score in the answer's place."""
-    reference = copy_with(place.sample, output=[place.sample.output[place.at]]).reference()
-    judged = asks_a_model(reward)
-    texts = neutral(judged, reference)
-    # a composition with a judge may hold rules as well, which read numbers alone
-    return (
-        list(dict.fromkeys([*texts, *neutral(False, reference)]))
-        if judged and reward.made_of_parts
-        else texts
-    )
+    @cached_property
+    def _smallest(self) -> list[Control]:
+        return _of_smallest_hash(self._scored)
 
+    @cached_property
+    def _by_question(self) -> dict[str, list[Control]]:
+        by_question: dict[str, list[Control]] = {}
+        for control in self._scored:
+            by_question.setdefault(control.sample.query_text(), []).append(control)
+        return by_question
 
-def attempts(
-    judged: bool,
-    why: Score[Any],
-    texts: Sequence[str],
-    times: int = TRIALS,
-    losses: Losses | None = None,
-    controls: Sequence[T] = (),
-) -> Attempts[T]:
-    """What is tried to find out about an answer of which there is no score for this reason; rewards
-    and graders take it alike.
+    def controls(self, sample: DataSample) -> list[Control]:
+        """Scored answers to the same question, then to others, then of earlier batches.
 
-    Yields None for the same answer, a control or a text for that in its place, and is sent what
-    became of it. Returns "answer" where the answer is to blame, "again" where what came of it when
-    it was tried again first counts, None where nobody knows.
-    """
-    slow = why.code == "deadline"  # what ran out of time would do so again
-    if not slow:
-        verdict = yield from _same_again(judged, losses)
-        if verdict != "answer":
-            return verdict
-    if controls:
-        found = yield from _controlled(controls, times, losses.losses if losses else 0)
-        # an outage may have lasted as long as the trials
-        return "again" if found and not slow and not judged and (yield None).ok else found
-    if not judged and len(texts) == 1:  # the reference
-        if not (yield texts[0]).ok:
-            return None
-        texts = not_the_reference(texts[0])
-    for text in texts:
-        if (yield text).ok:
-            for _ in range((1 if slow else times) - 1):
-                if not (yield text).ok:
-                    return None
-            return "answer"
-    return None
+        Those of the smallest hash: the same in whatever order the batch was judged. None that is the
+        reference to the letter: a function gives that its score before it asks anything, and seems to
+        work while its own judge is down.
+        """
+        same_question = _of_smallest_hash(self._by_question.get(sample.query_text(), ()))
+        candidates = [*same_question, *self._smallest, *self._earlier]
+        controls = {id(one.output): one for one in candidates}.values()
+        if all(self.is_settled(said_of(self.reward, one.output)) for one in controls):
+            return []
+        reference = str(sample.reference()).strip()
+        return [one for one in controls if one.output.answer.text.strip() != reference][:CONTROLS]
 
+    def is_settled(self, score: Score[float]) -> bool:
+        """Whether a score may have been given without asking whom the reward asks: a function that
+        gives what has no format 0 seems to work while its service is down.
+        """
+        return self._is_outage_likely and score.value == self.reward.worst_score
 
-def _same_again(judged: bool, losses: Losses | None) -> Attempts[T]:
-    """What comes of the same answer, tried until it failed too often for chance: then "answer"."""
-    readable = tried = 0
-    while tried < TRIALS - 1 or not readable:
-        if tried >= TRIALS - 1:
-            # what the whole batch lost is known now
-            needed = losses.failures if losses else TRIALS
-            if needed == math.inf:
-                return None
-            if tried + 1 >= needed:
-                return "answer"
-        outcome = yield None
-        if not outcome.ok and not may_be_the_answers_doing(judged, outcome):
-            return None
-        if not tried and losses is not None:
-            losses.lost += outcome.ok
-        tried += 1
-        readable += outcome.ok
-        if readable and (not judged or (losses and losses.often_silent)):
-            return "again"
-    # A judge's verdict counts where it can be read every time: else an answer that silences a judge
-    # who would give it a low score is asked about until one pleases.
-    return "again" if readable == TRIALS - 1 else None
+    def may_be_its_doing(self, outcome: Score[Any]) -> bool:
+        """Whether the answer may have brought this outcome about."""
+        return may_be_the_answers_doing(self.judged, outcome)
 
+    def texts(self, place: _Place) -> list[str]:
+        """The neutral texts of which one has to get a score in the answer's place."""
+        reference = copy_with(place.sample, output=[place.sample.output[place.at]]).reference()
+        texts = neutral(self.judged, reference)
+        if self.judged and self.reward.made_of_parts:
+            # a composition with a judge may hold rules as well, which read numbers alone
+            texts = list(dict.fromkeys([*texts, *neutral(False, reference)]))
+        return texts
 
-def _controlled(controls: Sequence[T], times: int, losses: int) -> Attempts[T]:
-    """Whether so many controls get a score, and no more are lost than is chance."""
-    scored = lost = 0
-    for control in cycle(controls):
-        ok = (yield control).ok
-        scored, lost = scored + ok, lost + (not ok)
-        if scored == times:
-            return "answer"
-        if lost > losses:
-            return None
-    return None
+    def adopt(
+        self, sample: DataSample, places: Iterable[int], said: Said, shown: list[int]
+    ) -> None:
+        """Write to these outputs what was said of them among the outputs `shown`."""
+        for place in places:
+            write_score(self.reward, sample.output[place].answer, said[shown.index(place)])
 
+    def trials(self, places: Sequence[_Place]) -> Trials:
+        """Try the answers of one sample."""
+        sample, reward = places[0].sample, self.reward
+        if reward.compares and len(sample.output) > 1:
+            scored = [
+                i
+                for i, output in enumerate(sample.output)
+                if reward.score_of_output(output) is not None
+            ]
+            if not scored:
+                yield from self._group(sample, places)
+                return
+            places = [one._replace(others=self._neighbours(one, scored)) for one in places]
+        yield from _at_once([_Answer(self, place).trials() for place in places])
 
-def _one(batch: _Batch, place: _Place) -> Trials:
-    """Try one answer: the same again, then controls."""
-    reward = batch.reward
-    # neighbours with scores are controls themselves
-    times = 1 if place.others else TRIALS
-    texts, controls = _texts(reward, place), batch.controls(place.sample)
-    judged = asks_a_model(reward)
-    trying = attempts(judged, place.why, texts, times, batch.losses, controls)
-    again: Said | None = None
-    try:
-        control = next(trying)
-        while True:
-            [trial] = yield [place.trial(control)]
-            if control is None and (again is None or not judged):
-                again = trial  # of code the first that could be judged, of a judge the first
-            outcome = place.found(trial)
-            # what has the form of the reference is judged as that is
-            if isinstance(control, str) and control != of_its_form(texts[0]):
-                outcome = place.why if batch.is_settled(outcome) else outcome
-            control = trying.send(outcome)
-    except StopIteration as end:
-        verdict = end.value
-    if verdict == "answer":
-        place.blame(reward)
-    elif verdict == "again" and again is not None and place.step is None:
-        # a pair, or a step by itself, is not judged as it is in its whole
-        if not reward.compares or len(again) == len(place.sample.output):
-            _adopt(reward, place.sample, [place.at], again, sorted({*place.others, place.at}))
+    def _neighbours(self, place: _Place, scored: Sequence[int]) -> dict[int, DataOutput]:
+        """What an answer is tried among whose neighbours have scores: the best of them for pairs, else
+        the whole group.
 
+        The best, since an answer may break its judge just where it would lose.
+        """
+        outputs, reward = place.sample.output, self.reward
+        if reward.kind.trial_size is not None:
+            sign = -1.0 if reward.higher_is_better else 1.0
+            ranked = sorted(
+                scored, key=lambda i: sign * (reward.score_of_output(outputs[i]) or 0.0)
+            )
+            return {i: outputs[i] for i in ranked[: reward.kind.trial_size - 1]}
+        text = self.texts(place)[0]
+        return {
+            i: output if i in scored else stand_in(text, place.sample, output)[1]
+            for i, output in enumerate(outputs)
+            if i != place.at
+        }
 
-def _adopt(
-    reward: AnyReward,
-    sample: DataSample,
-    places: Iterable[int],
-    said: Said,
-    shown: Sequence[int],
-) -> None:
-    """Write to these outputs what was said of them among the outputs `shown`."""
-    for place in places:
-        write_score(reward, sample.output[place].answer, said[shown.index(place)])
+    def _among(
+        self, place: _Place, controls: Sequence[Control | str] | None
+    ) -> dict[int, DataOutput]:
+        """Controls in the places of as many others as a trial takes; of none where there are none."""
+        size, outputs = self.reward.kind.trial_size, place.sample.output
+        others = [i for i in range(len(outputs)) if i != place.at]
+        chosen = others[: None if size is None else size - 1]
+        return {
+            i: stand_in(control, place.sample, outputs[i])[1]
+            for i, control in zip(chosen, cycle(controls or ()), strict=False)
+        }
 
+    def _group(self, sample: DataSample, places: Sequence[_Place]) -> Trials:
+        """Find who breaks a group of which nobody has a score: each by itself among controls, and judge
+        the rest without it.
 
-def _group(batch: _Batch, sample: DataSample, places: Sequence[_Place]) -> Trials:
-    """Find who breaks a group of which nobody has a score: each by itself among controls, and judge
-    the rest without it.
+        Where no answer but these is known that the reward can read, each is tried alone. A group of n
+        costs n + 7 judgements where one breaks it always, 2n + 5 where one breaks it beside good answers
+        alone, and two where it broke by chance.
+        """
+        slow = any(place.why.code == "deadline" for place in places)
+        if not slow and not (yield from self._fails_again(sample)):
+            return
+        others = yield from self._readable_controls(places[0])
+        if others is None and self.judged:
+            return
+        trials = [place._replace(others=self._among(place, others)) for place in places]
+        said_of_trials = yield [trial.trial() for trial in trials]
+        tried = list(zip(trials, said_of_trials, strict=True))
+        outcomes = [trial.found(said) for trial, said in tried]
+        if not all(outcome.ok or self.may_be_its_doing(outcome) for outcome in outcomes):
+            return
+        breakers = [t for t, outcome in zip(trials, outcomes, strict=True) if not outcome.ok]
+        if not breakers:
+            if others is not None:
+                yield from self._leave_one_out(sample, places, others)
+            return
+        # with none of the others as a control, or where each may equal the reference
+        unsure = len(breakers) == len(places) or not self.judged
+        if unsure and not (yield from self._reads_others(breakers, len(places), others)):
+            return
+        if not slow:
+            breakers = yield from self._fail_each_time(breakers)
+        if not breakers:
+            return
+        for place in breakers:
+            place.blame(self.reward)
+        broken = {place.at for place in breakers}
+        rest = [(trial, said) for trial, said in tried if trial.at not in broken]
+        left = [trial.at for trial, _ in rest]
+        if len(rest) > 1:
+            [said] = yield [copy_with(sample, output=[sample.output[i] for i in left])]
+            self.adopt(sample, left, said, left)
+        else:
+            for trial, said in rest:
+                self.adopt(sample, left, said, trial.shown)
 
-    Where no answer but these is known that the reward can read, each is tried alone. A group of n
-    costs n + 7 judgements where one breaks it always, 2n + 5 where one breaks it beside good answers
-    alone, and two where it broke by chance.
-    """
-    reward = batch.reward
-    slow = any(place.why.code == "deadline" for place in places)
-    if not slow and not (yield from _fails_again(batch, sample)):
-        return
-    judged = asks_a_model(reward)
-    others = yield from _controls(batch, places[0])
-    if others is None and judged:
-        return
-    trials = [place._replace(others=_among(reward, place, others)) for place in places]
-    done = yield [trial.trial() for trial in trials]
-    outcomes = [trial.found(one) for trial, one in zip(trials, done, strict=True)]
-    if not all(outcome.ok or may_be_the_answers_doing(judged, outcome) for outcome in outcomes):
-        return
-    breakers = [trial for trial, outcome in zip(trials, outcomes, strict=True) if not outcome.ok]
-    if not breakers:
-        if others is not None:
-            yield from _leave_one_out(batch, sample, places, others)
-        return
-    # with none of the others as a control, or where each may equal the reference
-    unsure = len(breakers) == len(places) or not judged
-    if unsure and not (yield from _reads_others(reward, breakers, len(places), others)):
-        return
-    if not slow:
-        breakers = yield from _fail_each_time(batch, breakers)
-    if not breakers:
-        return
-    for place in breakers:
-        place.blame(reward)
-    broken = {place.at for place in breakers}
-    rest = [place.at for place in places if place.at not in broken]
-    if len(rest) > 1:
-        [said] = yield [copy_with(sample, output=[sample.output[i] for i in rest])]
-        _adopt(reward, sample, rest, said, rest)
-    elif rest:
-        last, said = next(
-            (trial, one) for trial, one in zip(trials, done, strict=True) if trial.at == rest[0]
-        )
-        _adopt(reward, sample, rest, said, sorted({*last.others, last.at}))
+    def _fails_again(self, sample: DataSample) -> Tried[bool]:
+        """Whether nobody of the group gets a score when it is judged again either; what chance broke is
+        mended, as for one answer.
+        """
+        again = yield [copy_with(sample)]
+        if not _any_ok(again[0]):
+            return any(map(self.may_be_its_doing, again[0]))
+        self.losses.lost += 1
+        if self.judged:
+            again = [*again, *(yield [copy_with(sample)])]
+        if all(map(_any_ok, again)):
+            everyone = list(range(len(sample.output)))
+            self.adopt(sample, everyone, again[0], everyone)
+        return False
 
+    def _readable_controls(self, place: _Place) -> Tried[Sequence[Control | str] | None]:
+        """Controls that get a score in a group of their like: answers that the reward has scored, else
+        a neutral text, which for a judge, who can read any, need not be tried.
+        """
+        controls, texts = self.controls(place.sample), self.texts(place)
+        choices: list[Sequence[Control | str]] = [controls] if controls else [[t] for t in texts]
+        if not controls and len(texts) == 1:
+            return texts
+        for choice in choices:
+            trial = place._replace(others=self._among(place, choice))
+            for _ in range(1 + self.losses.losses):
+                if trial.found((yield [trial.trial(choice[0])])[0]).ok:
+                    return choice
+        return None
 
-def _fail_each_time(
-    batch: _Batch, trials: Sequence[_Place]
-) -> Generator[list[DataSample], list[Said], list[_Place]]:
-    """Those that fail so often among controls that it is not chance."""
-    if batch.losses.failures == math.inf:
-        return []
-    failing = list(trials)
-    for _ in range(int(batch.losses.failures) - 2):
-        if not failing:
-            break
-        again = yield [trial.trial() for trial in failing]
-        both = zip(failing, again, strict=True)
-        failing = [trial for trial, one in both if not trial.found(one).ok]
-    return failing
-
-
-def _reads_others(
-    reward: AnyReward,
-    breakers: Sequence[_Place],
-    of: int,
-    others: Sequence[Control | str] | None,
-) -> Generator[list[DataSample], list[Said], bool]:
-    """Whether any answer but these gets a score, and a neutral one as well where those are the
-    controls: a judge that is shown equal answers may have nothing to tell apart.
-    """
-    if others is None:
-        return len(breakers) < of
-    if not isinstance(others[0], str):
-        return True
-    texts = [PLAIN[0]] if asks_a_model(reward) else not_the_reference(others[0])
-    return (yield from _gets_scores(breakers[0], texts))
-
-
-def _gets_scores(
-    place: _Place, texts: Sequence[str]
-) -> Generator[list[DataSample], list[Said], bool]:
-    """Whether one of these texts gets a score in the answer's place, as often as it is tried."""
-    for text in texts:
-        for trial in range(TRIALS):
-            if not place.found((yield [place.trial(text)])[0]).ok:
-                break
-            if trial == TRIALS - 1:
+    def _reads_others(
+        self, breakers: Sequence[_Place], of: int, others: Sequence[Control | str] | None
+    ) -> Tried[bool]:
+        """Whether any answer but these gets a score, and a neutral one as well where those are the
+        controls: a judge that is shown equal answers may have nothing to tell apart.
+        """
+        if others is None:
+            return len(breakers) < of
+        if not isinstance(others[0], str):
+            return True
+        for text in [PLAIN[0]] if self.judged else not_the_reference(others[0]):
+            for _ in range(TRIALS):
+                if not breakers[0].found((yield [breakers[0].trial(text)])[0]).ok:
+                    break
+            else:
                 return True
-    return False
+        return False
 
+    def _fail_each_time(self, trials: Sequence[_Place]) -> Tried[list[_Place]]:
+        """Those that fail so often among controls that it is not chance."""
+        if self.losses.failures == math.inf:
+            return []
+        failing = list(trials)
+        for _ in range(int(self.losses.failures) - 2):
+            if not failing:
+                break
+            again = yield [trial.trial() for trial in failing]
+            both = zip(failing, again, strict=True)
+            failing = [trial for trial, said in both if not trial.found(said).ok]
+        return failing
 
-def _fails_again(
-    batch: _Batch, sample: DataSample
-) -> Generator[list[DataSample], list[Said], bool]:
-    """Whether nobody of the group gets a score when it is judged again either; what chance broke is
-    mended, as in `_one`.
-    """
-    reward = batch.reward
-    judged, everyone = asks_a_model(reward), list(range(len(sample.output)))
-
-    again = yield [copy_with(sample)]
-    if not _any_ok(again[0]):
-        return any(may_be_the_answers_doing(judged, score) for score in again[0])
-    batch.losses.lost += 1
-    if judged:
-        again = [*again, *(yield [copy_with(sample)])]
-    if all(map(_any_ok, again)):
-        _adopt(reward, sample, everyone, again[0], everyone)
-    return False
+    def _leave_one_out(
+        self, sample: DataSample, places: Sequence[_Place], controls: Sequence[Control | str]
+    ) -> Trials:
+        """Find who breaks its group only beside the others: without it the group can be judged, and
+        without any other it cannot, as often as that is tried.
+        """
+        if self.reward.kind.trial_size is not None or len(places) < 3:
+            return
+        everyone = dict(enumerate(sample.output))
+        asked = []
+        for place in places:
+            _, control = stand_in(controls[0], sample, everyone[place.at])
+            shown = {**everyone, place.at: control}
+            asked.append(copy_with(sample, output=list(shown.values())))
+        culprits: set[int] = set()
+        for _ in range(2 if self.losses.lost else 1):
+            judged = yield asked
+            able = [
+                (place, said) for place, said in zip(places, judged, strict=True) if _any_ok(said)
+            ]
+            culprits |= {place.at for place, _ in able}
+            if len(able) != 1 or len(culprits) != 1:
+                return
+        [(culprit, without)] = able
+        culprit.blame(self.reward)
+        others = [i for i in everyone if i != culprit.at]
+        self.adopt(sample, others, without, list(everyone))
 
 
 def _any_ok(said: Said) -> bool:
     return any(score.ok for score in said)
 
 
-def _controls(
-    batch: _Batch, place: _Place
-) -> Generator[list[DataSample], list[Said], Sequence[Control | str] | None]:
-    """Controls that get a score in a group of their like: answers that the reward has scored, else
-    a neutral text, which for a judge, who can read any, need not be tried.
-    """
-    reward = batch.reward
-    found = batch.controls(place.sample)
-    texts = _texts(reward, place)
-    choices: list[Sequence[Control | str]] = [found] if found else [[text] for text in texts]
-    if not found and len(texts) == 1:
-        return choices[0]
-    for choice in choices:
-        for _ in range(1 + batch.losses.losses):
-            trial = place._replace(others=_among(reward, place, choice))
-            if trial.found((yield [trial.trial(choice[0])])[0]).ok:
-                return choice
-    return None
+class _Answer:
+    """The trials of one answer: the same again, then controls in its place."""
 
+    def __init__(self, batch: _Batch, place: _Place) -> None:
+        self.batch, self.place = batch, place
+        self.texts, self.controls = batch.texts(place), batch.controls(place.sample)
+        self.again: Said = []
+        """What counts of the answer tried again: of code the last trial, of a judge the first."""
 
-def _among(
-    reward: AnyReward, place: _Place, controls: Sequence[Control | str] | None
-) -> dict[int, DataOutput]:
-    """Controls in the places of as many others as a trial takes; of none where there are none."""
-    others = [i for i in range(len(place.sample.output)) if i != place.at]
-    chosen = others if reward.kind.trial_size is None else others[: reward.kind.trial_size - 1]
-    return {
-        i: stand_in(control, place.sample, place.sample.output[i])[1]
-        for i, control in zip(chosen, cycle(controls or ()), strict=False)
-    }
+    def trials(self) -> Trials:
+        """Find out who caused the missing score, and write it."""
+        verdict = yield from self._verdict()
+        place, batch = self.place, self.batch
+        if verdict == "answer":
+            place.blame(batch.reward)
+        elif verdict == "again" and place.step is None:
+            # a pair, or a step by itself, is not judged as it is in its whole
+            if not batch.reward.compares or len(self.again) == len(place.sample.output):
+                batch.adopt(place.sample, [place.at], self.again, place.shown)
 
+    def _tried(self, control: Control | str | None = None) -> Tried[Score[Any]]:
+        """What becomes of the same answer, or of a control or a text in its place."""
+        [said] = yield [self.place.trial(control)]
+        if control is None and not (self.again and self.batch.judged):
+            self.again = said
+        outcome = self.place.found(said)
+        # what has the form of the reference is judged as that is
+        is_neutral = isinstance(control, str) and control != of_its_form(self.texts[0])
+        return self.place.why if is_neutral and self.batch.is_settled(outcome) else outcome
 
-def _leave_one_out(
-    batch: _Batch, sample: DataSample, places: Sequence[_Place], controls: Sequence[Control | str]
-) -> Trials:
-    """Find who breaks its group only beside the others: without it the group can be judged, and
-    without any other it cannot, as often as that is tried.
-    """
-    reward = batch.reward
-    if reward.kind.trial_size is not None or len(places) < 3:
-        return
-    asked = []
-    for place in places:
-        shown = [
-            stand_in(controls[0], sample, output)[1] if i == place.at else output
-            for i, output in enumerate(sample.output)
-        ]
-        asked.append(copy_with(sample, output=shown))
-    places_before: list[_Place] = []
-    for again in range(2 if batch.losses.lost else 1):
-        judged = yield asked
-        able = [(place, one) for place, one in zip(places, judged, strict=True) if _any_ok(one)]
-        if len(able) != 1 or (again and able[0][0] is not places_before[0]):
-            return
-        places_before = [able[0][0]]
-    [(place, without)] = able
-    place.blame(reward)
-    everyone = list(range(len(sample.output)))
-    _adopt(reward, sample, [i for i in everyone if i != place.at], without, everyone)
+    def _verdict(self) -> Tried[Literal["answer", "again"] | None]:
+        """Who is to blame: "answer"; "again" where what came of it when it was tried again counts; None
+        where nobody knows.
+        """
+        judged = self.batch.judged
+        slow = self.place.why.code == "deadline"  # what ran out of time would do so again
+        if not slow:
+            verdict = yield from self._same_again()
+            if verdict != "answer":
+                return verdict
+        # neighbours with scores are controls themselves
+        times = 1 if self.place.others else TRIALS
+        if self.controls:
+            if not (yield from self._controls_are_scored(times)):
+                return None
+            # an outage may have lasted as long as the trials
+            is_over = not slow and not judged and (yield from self._tried()).ok
+            return "again" if is_over else "answer"
+        texts = self.texts
+        if not judged and len(texts) == 1:  # the reference
+            if not (yield from self._tried(texts[0])).ok:
+                return None
+            texts = not_the_reference(texts[0])
+        for text in texts:
+            if (yield from self._tried(text)).ok:
+                for _ in range((1 if slow else times) - 1):
+                    if not (yield from self._tried(text)).ok:
+                        return None
+                return "answer"
+        return None
+
+    def _same_again(self) -> Tried[Literal["answer", "again"] | None]:
+        """What comes of the same answer, tried until it failed too often for chance: then "answer"."""
+        batch, losses = self.batch, self.batch.losses
+        readable = tried = 0
+        while tried < TRIALS - 1 or not readable:
+            if tried >= TRIALS - 1:
+                # what the whole batch lost is known now
+                if losses.failures == math.inf:
+                    return None
+                if tried + 1 >= losses.failures:
+                    return "answer"
+            outcome = yield from self._tried()
+            if not outcome.ok and not batch.may_be_its_doing(outcome):
+                return None
+            if not tried:
+                losses.lost += outcome.ok
+            tried += 1
+            readable += outcome.ok
+            if readable and (not batch.judged or losses.often_silent):
+                return "again"
+        # A judge's verdict counts where it can be read every time: else an answer that silences a judge
+        # who would give it a low score is asked about until one pleases.
+        return "again" if readable == TRIALS - 1 else None
+
+    def _controls_are_scored(self, times: int) -> Tried[bool]:
+        """Whether so many controls get a score, and no more are lost than is chance."""
+        scored = lost = 0
+        for control in cycle(self.controls):
+            ok = (yield from self._tried(control)).ok
+            scored, lost = scored + ok, lost + (not ok)
+            if scored == times or lost > self.batch.losses.losses:
+                break
+        return scored == times

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import math
 import operator
+from collections import Counter
 from collections.abc import (
     Callable,
     Collection,
@@ -22,10 +23,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine.context import current_deadline, current_run
 from rm_gallery.core.engine.repeat import current_repeat
-from rm_gallery.core.reward.base_kinds import PerOutputReward
 from rm_gallery.core.reward.judges import asks_a_model, lacking, resolved_judge
 from rm_gallery.core.reward.kinds import EACH_ALONE, EACH_IN_PAIRS, EACH_TOGETHER, Kind
 from rm_gallery.core.reward.outputs import METRICS, PARTS, inside, said_of
@@ -48,13 +48,18 @@ from rm_gallery.core.score import (
 )
 from rm_gallery.core.utils.errors import ConfigError, ScoreError
 from rm_gallery.core.utils.models import Configured, copy_with
-from rm_gallery.core.utils.names import unknown_name
+from rm_gallery.core.utils.names import check_known
 
 STAGES, TURNS = "stages", "turns"
 """Further keys of a composition's extra data: what became of each stage, and the reward of each turn.
 """
+NOT_ASKED = "not asked"
+"""What became of a stage behind the one that decided."""
 NEAR = 1e-9
 R = TypeVar("R")
+Hooks = dict[str, Any]
+Scores = Mapping[str, Score[Any]]
+"""What was said of one output, by part."""
 
 
 class Savings(NamedTuple):
@@ -69,7 +74,7 @@ class Savings(NamedTuple):
         return self.saved / max(1, self.asked + self.saved)
 
 
-class Composition(PerOutputReward):
+class Composition(BaseReward):
     """What all compositions share: how parts are asked, and how what comes of it gets to the
     outputs.
 
@@ -86,10 +91,7 @@ class Composition(PerOutputReward):
         """The rewards it is made of, by the name under which each is reported."""
         raise NotImplementedError(f"{type(self).__name__} says what its parts are.")
 
-    @property
-    def compares(self) -> bool:
-        """Whether one of the parts compares answers."""
-        return self.kind.compares
+    made_of_parts: ClassVar[bool] = True
 
     @property
     def kind(self) -> Kind:  # type: ignore[override]  # it follows from the parts
@@ -102,11 +104,6 @@ class Composition(PerOutputReward):
         return kind
 
     @property
-    def made_of_parts(self) -> bool:
-        """True."""
-        return True
-
-    @property
     def least_workers(self) -> int:
         """The most that a part needs."""
         return max(part.least_workers for part in self.parts().values())
@@ -114,14 +111,8 @@ class Composition(PerOutputReward):
     @property
     def llm(self) -> Any:
         """The model that judges for the first part that has one, None where none does."""
-        return next(
-            (
-                llm
-                for part in self.parts().values()
-                if (llm := getattr(part, "llm", None)) is not None
-            ),
-            None,
-        )
+        judges = (getattr(part, "llm", None) for part in self.parts().values())
+        return next((judge for judge in judges if judge is not None), None)
 
     @classmethod
     def _with_judge(cls, parts: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -155,10 +146,6 @@ class Composition(PerOutputReward):
         for part in self.parts().values():
             part.check()
 
-    def reported(self, part: BaseReward, score: float) -> float:
-        """A part's score as it is noted among the metrics."""
-        return score
-
     def kept_parts(self, extras: Mapping[int, Any]) -> Iterator[tuple[BaseReward, list[int]]]:
         """Its parts, and in the place of compositions in which a model is asked the parts of those."""
         for name, part in self.parts().items():
@@ -180,12 +167,25 @@ class Composition(PerOutputReward):
             _asked_parts.reset(token)
             asked.cancel()
 
-    async def _composed(self, sample: DataSample, hooks: dict[str, Any]) -> list[Score[float]]:
-        """What is said of each output, by what the parts say."""
+    async def _composed(self, sample: DataSample, hooks: Hooks) -> list[Score[float]]:
+        """The score of each output; asks all parts at once about all outputs."""
+        parts, everyone = self.parts(), list(range(len(sample.output)))
+        asked = [self._asked(part, sample, everyone, hooks) for part in parts.values()]
+        by_output = zip(*await together_or_none(asked), strict=True)
+        return [
+            self._made_whole(dict(zip(parts, scores, strict=True)), output)
+            for scores, output in zip(by_output, sample.output, strict=True)
+        ]
+
+    def _made_whole(self, scores: Scores, output: DataOutput) -> Score[float]:
+        """The score of one output from those of the parts."""
         raise NotImplementedError
 
+    def _refused(self, why: str) -> ConfigError:
+        return ConfigError(f"{type(self).__name__}: {why}")
+
     async def _asked(
-        self, part: BaseReward, sample: DataSample, at: list[int], hooks: dict[str, Any]
+        self, part: BaseReward, sample: DataSample, at: list[int], hooks: Hooks
     ) -> list[Score[Any]]:
         """What a part says of these outputs of the sample."""
         chosen = (
@@ -200,7 +200,7 @@ class Composition(PerOutputReward):
         return [said_of(part, output) for output in judged.output]
 
     async def _asked_once(
-        self, part: BaseReward, sample: DataSample, hooks: dict[str, Any]
+        self, part: BaseReward, sample: DataSample, hooks: Hooks
     ) -> list[Score[Any]]:
         """What a part says, which stands under several names, and at any depth, of one composition."""
         asked = _asked_parts.get()
@@ -236,26 +236,26 @@ class _AskedParts:
         )
 
     def of(
-        self, part: BaseReward, sample: DataSample, hooks: dict[str, Any]
+        self, part: BaseReward, sample: DataSample, hooks: Hooks
     ) -> asyncio.Future[list[Score[Any]]]:
         """What the part says of the sample, or will."""
-        about = part.settings_hash, current_repeat(), *map(id, sample.output)
-        asked = self._asked.setdefault(about, [])
-        for other, said in asked:
+        key = part.settings_hash, current_repeat(), *map(id, sample.output)
+        asked = self._asked.setdefault(key, [])
+        for other, scores in asked:
             if _is_same(part, other) and part.says_the_same:
-                return said
+                return scores
         # not in the time of the one who asks first: another may have more
         context = copy_context()
         context.run(current_deadline.set, self._deadline)
-        said = context.run(asyncio.ensure_future, scores_of_one(part, sample, hooks))
-        asked.append((part, said))
-        return said
+        scores = context.run(asyncio.ensure_future, scores_of_one(part, sample, hooks))
+        asked.append((part, scores))
+        return scores
 
     def cancel(self) -> None:
         """Nobody waits any more."""
         for asked in self._asked.values():
-            for _, said in asked:
-                said.cancel()
+            for _, scores in asked:
+                scores.cancel()
 
 
 def _is_same(one: BaseReward, other: BaseReward) -> bool:
@@ -311,6 +311,22 @@ NORMALIZED: Scale = (0.0, 1.0), True
 OPEN: Scale = (None, None), True
 
 
+def _mean(weights: Sequence[float], scores: Iterable[float]) -> float:
+    return math.fsum(map(operator.mul, weights, scores)) / math.fsum(weights)
+
+
+def _geometric_mean(weights: Sequence[float], scores: Iterable[float]) -> float:
+    return math.exp(_mean(weights, [math.log(s) if s > 0 else -math.inf for s in scores]))
+
+
+_FORMULAS: Mapping[How, Callable[[Sequence[float], Sequence[float]], float]] = {
+    "weighted_mean": _mean,
+    "min": lambda weights, scores: min(scores),
+    "max": lambda weights, scores: max(scores),
+    "geometric_mean": _geometric_mean,
+}
+
+
 def combined(how: How, terms: Mapping[str, tuple[float, float]]) -> float:
     """One number out of (weight, score) by name; weights are 0 or more, and count relative to each
     other. A geometric mean is 0 where a score is 0 or less. ScoreError where it is no finite number.
@@ -319,18 +335,8 @@ def combined(how: How, terms: Mapping[str, tuple[float, float]]) -> float:
     0.75
     """
     weights, scores = zip(*terms.values(), strict=True)
-    value = math.nan
     try:
-        match how:
-            case "min":
-                value = min(scores)
-            case "max":
-                value = max(scores)
-            case "weighted_mean":
-                value = math.fsum(map(operator.mul, weights, scores)) / math.fsum(weights)
-            case "geometric_mean":
-                logs = [math.log(score) if score > 0 else -math.inf for score in scores]
-                value = math.exp(math.fsum(map(operator.mul, weights, logs)) / math.fsum(weights))
+        value = _FORMULAS[how](weights, scores)
     except OverflowError:
         value = math.inf
     if not math.isfinite(value):
@@ -350,37 +356,42 @@ def common_scale(scales: Collection[Scale], normalize: bool | None) -> Scale | N
     return next(iter(scales), OPEN) if alike else None
 
 
-class Notes:
-    """What is noted of one output on its way through the parts."""
+def noted(
+    outcome: Score[float],
+    scores: Scores,
+    stages: Mapping[str, str] | None = None,
+    turns: Sequence[float | None] = (),
+) -> Score[float]:
+    """A composition's outcome with what its parts said, what became of each stage, and the reward of
+    each turn.
+    """
+    found_out = {name: _found_out(score) for name, score in scores.items()}
+    extra = {
+        METRICS: {name: metric(score.value, _reason(score)) for name, score in scores.items()},
+        STAGES: stages,
+        PARTS: {name: extra for name, extra in found_out.items() if extra},
+        TURNS: turns,
+    }
+    return replace(outcome, extra={key: value for key, value in extra.items() if value})
 
-    def __init__(self) -> None:
-        self.stages: dict[str, str] = {}
-        self.metrics: dict[str, dict[str, Any]] = {}
-        self.extra: dict[str, Any] = {}
-        self.turns: list[float | None] = []
 
-    def add(self, name: str, score: Score[Any]) -> None:
-        """Note a part's score, and what else it found out."""
-        last = score.steps[-1] if score.steps else score
-        reason = last.reasons if score.value is not None else score.reason
-        self.metrics[name] = metric(score.value, reason)
-        extra = {**last.components, **last.extra}
-        # of what was found out about steps this alone is told of the whole
-        if any("caused_by" in step.extra for step in score.steps):
-            extra["caused_by"] = "answer"
-        if extra:
-            self.extra[name] = extra
+def _reason(score: Score[Any]) -> str:
+    """Why a part gave this score, or none; of steps, why the last one did."""
+    return score.reason if score.value is None else _last(score).reasons
 
-    def score_of(self, outcome: Score[float]) -> Score[float]:
-        """The composition's own outcome, with all that was noted."""
-        given = {
-            METRICS: self.metrics,
-            STAGES: self.stages,
-            PARTS: self.extra,
-            TURNS: self.turns,
-        }
-        extra = {key: value for key, value in given.items() if value}
-        return replace(outcome, extra=extra)
+
+def _last(score: Score[Any]) -> Score[Any]:
+    return score.steps[-1] if score.steps else score
+
+
+def _found_out(score: Score[Any]) -> dict[str, Any]:
+    """What a part found out besides its score: of steps, the last one and who caused that any is
+    missing.
+    """
+    extra = {**_last(score).components, **_last(score).extra}
+    if any("caused_by" in step.extra for step in score.steps):
+        extra["caused_by"] = "answer"
+    return extra
 
 
 def metric(score: float | None, reason: str = "") -> dict[str, Any]:
@@ -397,6 +408,19 @@ def metric(score: float | None, reason: str = "") -> dict[str, Any]:
 def _by(name: str, reason: str) -> str:
     """The reason with the name of the part that gave it, once."""
     return reason if reason.startswith((f"{name}:", f"{name} ")) else f"{name}: {reason}"
+
+
+def _best_of(part: BaseReward) -> float | None:
+    return worst_of(part.score_range, not part.higher_is_better)
+
+
+def _scale_of(part: BaseReward) -> Scale:
+    return part.score_range, part.higher_is_better
+
+
+def _on_scale(part: BaseReward, value: float, scale: Scale) -> float:
+    """A part's score on the scale of its composition, which is its own or [0, 1]."""
+    return part.normalized(value) if scale == NORMALIZED else value
 
 
 def _reaches(score: float, limit: float, higher_is_better: bool) -> bool:
@@ -432,21 +456,18 @@ class Stage(Configured):
 
     @model_validator(mode="after")
     def _in_order(self) -> Stage:
-        low, high = self.stop_below, self.stop_above
-        part = self.reward
-        best = part.score_range[1 if part.higher_is_better else 0]
-        if low is not None and best is not None and not _reaches(best, low, part.higher_is_better):
+        low, high, part = self.stop_below, self.stop_above, self.reward
+        if low is None:
+            return self
+        best, better = _best_of(part), part.higher_is_better
+        if best is not None and not _reaches(best, low, better):
             raise ValueError(
                 f"stop_below is {low:g} (threshold of a Gate), and the best score of {part.name} "
                 f"is {best:g}, so that nothing would pass; give a score that it reaches"
             )
-        if (
-            low is not None
-            and high is not None
-            and not _reaches(high, low, self.reward.higher_is_better)
-        ):
+        if high is not None and not _reaches(high, low, better):
             raise ValueError(
-                f"stop_below is {low} and stop_above {high}; for {self.reward.name} the second "
+                f"stop_below is {low} and stop_above {high}; for {part.name} the second "
                 f"must be the better score"
             )
         return self
@@ -483,136 +504,116 @@ class Cascade(Composition):
 
     def model_post_init(self, context: Any) -> None:
         """Fill in limits, range and the score of what is stopped."""
-        filled = [self._filled(stage) for stage in self.stages[:-1]]
-        last = self.stages[-1]
+        *before, last = self.stages
         if last.stop_below is not None or last.stop_above is not None:
-            raise ConfigError(
-                f"{type(self).__name__}: {last.reward.name} comes last and decides anyway; drop "
-                f"its limits."
+            raise self._refused(
+                f"{last.reward.name} comes last and decides anyway; drop its limits."
             )
-        object.__setattr__(self, "stages", [*filled, last])
-        deciding = self._deciding()
-        if not self._alike(deciding):
-            for part in deciding:
+        object.__setattr__(self, "stages", [*map(self._filled, before), last])
+        scale = self._scale()
+        if scale == NORMALIZED:
+            for part in self._deciding():
                 part.normalized(0.0)  # raises for a range without bounds
         if math.isnan(self.otherwise):
-            worst = (
-                worst_of(last.reward.score_range, last.reward.higher_is_better)
-                if self._alike(deciding)
-                else 0.0
-            )
+            worst = worst_of(*scale)
             if worst is None:
-                raise ConfigError(
-                    f"{type(self).__name__}: the scores of {last.reward.name} have no worst one; "
-                    f"say with otherwise= what an "
-                    "answer gets that is stopped."
+                raise self._refused(
+                    f"the scores of {last.reward.name} have no worst one; say with otherwise= what "
+                    f"an answer gets that is stopped."
                 )
             object.__setattr__(self, "otherwise", float(worst))
         super().model_post_init(context)
 
     def _filled(self, stage: Stage) -> Stage:
+        """The stage as a plain gate, where it has neither limit."""
         if stage.stop_below is not None or stage.stop_above is not None:
             return stage
-        threshold = stage.reward.threshold
-        best = stage.reward.score_range[1 if stage.reward.higher_is_better else 0]
-        limit = best if threshold is None else threshold
+        part = stage.reward
+        limit = _best_of(part) if part.threshold is None else part.threshold
         if limit is None:
-            raise ConfigError(
-                f"{type(self).__name__}: the scores of {stage.reward.name} have no best one; say "
-                f"from which score on an answer "
-                "passes (threshold= of a Gate, stop_below= of a Stage)."
+            raise self._refused(
+                f"the scores of {part.name} have no best one; say from which score on an answer "
+                f"passes (threshold= of a Gate, stop_below= of a Stage)."
             )
         return stage.model_copy(update={"stop_below": float(limit)})
-
-    @staticmethod
-    def _alike(deciding: Sequence[BaseReward]) -> bool:
-        return len({(part.score_range, part.higher_is_better) for part in deciding}) == 1
 
     def parts(self) -> dict[str, BaseReward]:
         """The stages' rewards."""
         return _named([stage.reward for stage in self.stages])
 
     def _deciding(self) -> list[BaseReward]:
-        last = self.stages[-1]
-        return [
-            stage.reward for stage in self.stages if stage.stop_above is not None or stage is last
-        ]
+        *before, last = self.stages
+        return [*(stage.reward for stage in before if stage.stop_above is not None), last.reward]
+
+    def _scale(self) -> Scale:
+        """That of the deciding stages, [0, 1] where they differ."""
+        scales = {_scale_of(part) for part in self._deciding()}
+        return scales.pop() if len(scales) == 1 else NORMALIZED
 
     @property  # type: ignore[misc]  # it follows from the parts
     def score_range(self) -> Bounds:  # type: ignore[override]
         """The range of the deciding stages, widened by `otherwise`."""
-        deciding = self._deciding()
-        low, high = deciding[0].score_range if self._alike(deciding) else (0.0, 1.0)
-        widen = self.otherwise
+        (low, high), _ = self._scale()
         return (
-            None if low is None else min(low, widen),
-            None if high is None else max(high, widen),
+            None if low is None else min(low, self.otherwise),
+            None if high is None else max(high, self.otherwise),
         )
 
     @property  # type: ignore[misc]  # it follows from the parts
     def higher_is_better(self) -> bool:  # type: ignore[override]
         """The direction of the deciding stages; higher where they were normalised."""
-        deciding = self._deciding()
-        return deciding[0].higher_is_better if self._alike(deciding) else True
+        return self._scale()[1]
 
-    async def _composed(self, sample: DataSample, hooks: dict[str, Any]) -> list[Score[float]]:
-        names = list(self.parts())
-        notes = [Notes() for _ in sample.output]
+    async def _composed(self, sample: DataSample, hooks: Hooks) -> list[Score[float]]:
+        scores: list[dict[str, Score[Any]]] = [{} for _ in sample.output]
+        states: list[dict[str, str]] = [{} for _ in sample.output]
         done: dict[int, Score[float]] = {}
-        for name, stage in zip(names, self.stages, strict=True):
-            open_ = [i for i in range(len(sample.output)) if i not in done]
+        skipped = 0
+        for (name, part), stage in zip(self.parts().items(), self.stages, strict=True):
             for i in done:
-                notes[i].stages[name] = "not asked"
-            if not open_:
+                states[i][name] = NOT_ASKED
+            skipped += len(done)
+            going_on = [i for i in range(len(sample.output)) if i not in done]
+            if not going_on:
                 continue
-            said = await self._asked(stage.reward, sample, open_, hooks)
-            for i, score in zip(open_, said, strict=True):
-                notes[i].add(name, score)
-                ended = self._ended(stage, name, score, notes[i])
-                if ended is not None:
-                    done[i] = ended
-        control = current_run.get()
-        skipped = sum(state == "not asked" for note in notes for state in note.stages.values())
-        if control is not None and skipped:
-            control.count("skipped_by_gate", skipped)
-        return [notes[i].score_of(done[i]) for i in range(len(sample.output))]
+            for i, score in zip(
+                going_on, await self._asked(part, sample, going_on, hooks), strict=True
+            ):
+                scores[i][name] = score
+                states[i][name], outcome = self._after(stage, name, score)
+                if outcome is not None:
+                    done[i] = outcome
+        run = current_run.get()
+        if run is not None and skipped:
+            run.count("skipped_by_gate", skipped)
+        return [noted(done[i], scores[i], states[i]) for i in range(len(sample.output))]
 
-    def _ended(
-        self, stage: Stage, name: str, outcome: Score[Any], notes: Notes
-    ) -> Score[float] | None:
-        """An output's outcome if the cascade ends with this stage, None where it goes on."""
-        part = stage.reward
-        if outcome.value is None:
-            notes.stages[name] = outcome.status
-            if stage.no_score == "next" and stage is not self.stages[-1]:
-                return None
-            return outcome.without_value(_by(name, outcome.reason))
-        score, better = outcome.value, part.higher_is_better
-        if stage.stop_below is not None and not _reaches(score, stage.stop_below, better):
-            notes.stages[name] = "stopped"
-            reason = f"{name} is {score:g}, {'below' if better else 'above'} {stage.stop_below:g}"
-            return scored(self.otherwise, reason)
-        sure = stage.stop_above is not None and _reaches(score, stage.stop_above, better)
-        if not sure and stage is not self.stages[-1]:
-            notes.stages[name] = "passed"
-            return None
-        notes.stages[name] = "decided"
-        value = score if self._alike(self._deciding()) else part.normalized(score)
-        return scored(value, notes.metrics[name]["reason"])
+    def _after(self, stage: Stage, name: str, score: Score[Any]) -> tuple[str, Score[float] | None]:
+        """What becomes of an output in a stage, and its score if the cascade ends with that."""
+        part, value, is_last = stage.reward, score.value, stage is self.stages[-1]
+        if value is None:
+            goes_on = stage.no_score == "next" and not is_last
+            return score.status, None if goes_on else score.without_value(_by(name, score.reason))
+        better = part.higher_is_better
+        if stage.stop_below is not None and not _reaches(value, stage.stop_below, better):
+            reason = f"{name} is {value:g}, {'below' if better else 'above'} {stage.stop_below:g}"
+            return "stopped", scored(self.otherwise, reason)
+        is_sure = stage.stop_above is not None and _reaches(value, stage.stop_above, better)
+        if not is_sure and not is_last:
+            return "passed", None
+        return "decided", scored(_on_scale(part, value, self._scale()), _reason(score))
 
     def savings(self, samples: Iterable[DataSample]) -> dict[str, Savings]:
         """Per part, how many answers of samples this cascade has scored it was asked about, and how
         many it was spared.
         """
-        counts = {name: [0, 0] for name in self.parts()}
-        for sample in samples:
-            for output in sample.output:
-                written = output.answer.reward
-                for name, state in (
-                    written.extra_data.get(self.key_in(written), {}).get(STAGES, {}).items()
-                ):
-                    counts[name][state == "not asked"] += 1
-        return {name: Savings(*count) for name, count in counts.items()}
+        written = [output.answer.reward for sample in samples for output in sample.output]
+        counts = Counter(
+            (name, state == NOT_ASKED)
+            for reward in written
+            for name, state in inside(reward.extra_data, self.key_in(reward), STAGES).items()
+        )
+        return {name: Savings(counts[name, False], counts[name, True]) for name in self.parts()}
 
 
 class Gate(Cascade):
@@ -653,7 +654,7 @@ class Gate(Cascade):
 class _Weighted(Composition):
     """What compositions of named parts with weights share.
 
-    A subclass says how a part's score is scaled (`_on_scale`), how the whole is made (`_combined`,
+    A subclass says how a part's score is scaled (`_scaled`), how the whole is made (`_combined`,
     a `Combination`), and its `score_range`. Weights are any finite numbers, 1 where none is given:
     what else a formula wants of weights and ranges it checks in `model_post_init`, as `Combined`.
     """
@@ -673,9 +674,8 @@ class _Weighted(Composition):
         unnamed: Any = weights
         if unnamed is not None and not isinstance(unnamed, Mapping):
             by_name = ", ".join(f"{name!r}: …" for name in settings.get("rewards", ()))
-            raise ConfigError(
-                f"{type(self).__name__}: weights is {weights!r:.80}; give them by name: "
-                f"weights={{{by_name}}}."
+            raise self._refused(
+                f"weights is {weights!r:.80}; give them by name: weights={{{by_name}}}."
             )
         super().__init__(
             **{"weights": dict(weights or {}), **self._with_judge("rewards", settings)}
@@ -692,24 +692,15 @@ class _Weighted(Composition):
         """The rewards by their names."""
         return dict(self.rewards)
 
-    async def _composed(self, sample: DataSample, hooks: dict[str, Any]) -> list[Score[float]]:
-        everything = list(range(len(sample.output)))
-        asked = [self._asked(part, sample, everything, hooks) for part in self.rewards.values()]
-        by_output = zip(*await together_or_none(asked), strict=True)
-        return [self._made_whole(dict(zip(self.rewards, said, strict=True))) for said in by_output]
+    def _made_whole(self, scores: Scores, output: DataOutput) -> Score[float]:
+        scaled = {name: self._scaled(name, score) for name, score in scores.items()}
+        return noted(self._combined(scaled), scaled)
 
-    def _made_whole(self, said: Mapping[str, Score[Any]]) -> Score[float]:
-        notes = Notes()
-        on_scale = {name: self._on_scale(name, score) for name, score in said.items()}
-        for name, score in on_scale.items():
-            notes.add(name, score)
-        return notes.score_of(self._combined(on_scale))
-
-    def _on_scale(self, name: str, outcome: Score[Any]) -> Score[Any]:
+    def _scaled(self, name: str, score: Score[Any]) -> Score[Any]:
         """What a part said, as it is combined."""
         raise NotImplementedError
 
-    def _combined(self, scores: Mapping[str, Score[Any]]) -> Score[float]:
+    def _combined(self, scores: Scores) -> Score[float]:
         """The whole of an output."""
         raise NotImplementedError
 
@@ -756,37 +747,36 @@ class Combined(_Weighted):
 
     def model_post_init(self, context: Any) -> None:
         """Check that the parts can be combined."""
-        what = type(self).__name__
         super().model_post_init(context)
         if min(self.weights.values()) < 0 or not any(self.weights.values()):
-            raise ConfigError(
-                f"{what}: the weights are {self.weights}; each is 0 or more, and one above 0."
+            raise self._refused(
+                f"the weights are {self.weights}; each is 0 or more, and one above 0."
             )
-        object.__setattr__(
-            self, "missing", missing_policy(self.missing, f"{what}: missing", "none", "skip")
-        )
-        if self.least > len(counted := self._counted()):
-            raise ConfigError(f"{what}: least is {self.least}, and {len(counted)} parts count.")
+        what = f"{type(self).__name__}: missing"
+        object.__setattr__(self, "missing", missing_policy(self.missing, what, "none", "skip"))
+        counted = self._counted()
+        if self.least > len(counted):
+            raise self._refused(f"least is {self.least}, and {len(counted)} parts count.")
         scale = self._scale()
         if scale is None:
             ranges = ", ".join(f"{n} {part.score_range}" for n, part in counted.items())
-            raise ConfigError(
-                f"{what}: the ranges or directions of the parts differ, or are not those of the "
-                f"formula ({ranges}); leave out normalize=False."
+            raise self._refused(
+                f"the ranges or directions of the parts differ, or are not those of the formula "
+                f"({ranges}); leave out normalize=False."
             )
-        for part in counted.values() if scale == NORMALIZED else ():
-            part.normalized(0.0)  # raises for a range without bounds
+        for part in counted.values():
+            _on_scale(part, 0.0, scale)  # raises for a range without bounds
         instead = "a number of that range, none or skip"
-        check_inside(f"{what}: missing", self.missing, "it combines scores of", scale[0], instead)
+        check_inside(what, self.missing, "it combines scores of", scale[0], instead)
 
     def _counted(self) -> dict[str, BaseReward]:
         return {name: part for name, part in self.rewards.items() if self.weights[name]}
 
     def _scale(self) -> Scale | None:
-        scales = {(p.score_range, p.higher_is_better) for p in self._counted().values()}
-        if self.how == "geometric_mean" and self.normalize is False:
-            return NORMALIZED if scales == {NORMALIZED} else None
-        return common_scale(scales, True if self.how == "geometric_mean" else self.normalize)
+        scales = {_scale_of(part) for part in self._counted().values()}
+        if self.how != "geometric_mean":
+            return common_scale(scales, self.normalize)
+        return None if self.normalize is False and scales != {NORMALIZED} else NORMALIZED
 
     @property  # type: ignore[misc]  # it follows from the parts
     def score_range(self) -> Bounds:  # type: ignore[override]
@@ -798,12 +788,14 @@ class Combined(_Weighted):
         """The direction of the common scale."""
         return (self._scale() or OPEN)[1]
 
-    def _on_scale(self, name: str, outcome: Score[Any]) -> Score[Any]:
-        if outcome.value is None or self._scale() != NORMALIZED or not self.weights[name]:
-            return outcome
-        return replace(outcome, value=self.rewards[name].normalized(outcome.value))
+    def _scaled(self, name: str, score: Score[Any]) -> Score[Any]:
+        if score.value is None or not self.weights[name]:
+            return score
+        return replace(
+            score, value=_on_scale(self.rewards[name], score.value, self._scale() or OPEN)
+        )
 
-    def _combined(self, scores: Mapping[str, Score[Any]]) -> Score[float]:
+    def _combined(self, scores: Scores) -> Score[float]:
         counted = {name: scores[name] for name in self._counted()}
         return Combination(self._of_values, self.missing, self.least)(counted)
 
@@ -814,9 +806,9 @@ class Combined(_Weighted):
         return combined(self.how, {name: (self.weights[name], scores[name]) for name in scores})
 
     def _of_values(self, values: Mapping[str, float]) -> tuple[float, str]:
-        told = ", ".join(f"{name} {value:g}" for name, value in values.items())
-        own = type(self).combine is not Combined.combine
-        return self.combine(values), f"{type(self).__name__ if own else self.how} of {told}"
+        terms = ", ".join(f"{name} {value:g}" for name, value in values.items())
+        is_own = type(self).combine is not Combined.combine
+        return self.combine(values), f"{type(self).__name__ if is_own else self.how} of {terms}"
 
 
 class WeightedSum(_Weighted):
@@ -854,16 +846,14 @@ class WeightedSum(_Weighted):
         super().model_post_init(context)
         for name, part in self.rewards.items():
             if not part.higher_is_better and self.weights[name] > 0:
-                raise ConfigError(
-                    f"{type(self).__name__}: lower is better for '{name}' and its weight is "
-                    f"{self.weights[name]:g}; give it a "
-                    "negative weight, which makes it a penalty."
+                raise self._refused(
+                    f"lower is better for '{name}' and its weight is {self.weights[name]:g}; give "
+                    f"it a negative weight, which makes it a penalty."
                 )
             if self.normalize and None in part.score_range:
-                raise ConfigError(
-                    f"{type(self).__name__}: normalize maps '{name}' to [0, 1], and its range "
-                    f"{part.score_range} is open; give the "
-                    "reward a score_range, or leave out normalize."
+                raise self._refused(
+                    f"normalize maps '{name}' to [0, 1], and its range {part.score_range} is open; "
+                    f"give the reward a score_range, or leave out normalize."
                 )
 
     @property  # type: ignore[misc]  # it follows from the parts
@@ -890,12 +880,11 @@ class WeightedSum(_Weighted):
 
     def notes(self) -> tuple[str, ...]:
         """What each part can pay, and which one has a larger say than its weight looks like."""
-        pays = self.pays()
-        shown = ", ".join(
-            f"{name} {_end(low)} to {_end(high)}" for name, (low, high) in pays.items()
+        paid = ", ".join(
+            f"{name} {' to '.join('open' if end is None else f'{end:.3g}' for end in ends)}"
+            for name, ends in self.pays().items()
         )
-        sentences = [f"{self.name} is paid by parts: {shown}", *self.uneven()]
-        return tuple(sentences)
+        return f"{self.name} is paid by parts: {paid}", *self.uneven()
 
     def uneven(self) -> list[str]:
         """A sentence for each part whose say (weight times width of its range) is larger than its
@@ -923,35 +912,25 @@ class WeightedSum(_Weighted):
                 )
         return sentences
 
-    def _on_scale(self, name: str, outcome: Score[Any]) -> Score[Any]:
-        part, score = self.rewards[name], outcome.value
-        if score is None:
-            return outcome
-        about = outcome.extra
-        if about.get("caused_by") == "answer" and self.weights[name] < 0 and part.higher_is_better:
-            # the least of a penalty would be the most there is for an answer that breaks it
-            score = part.score_range[1]
-        if score is None:
-            lost = unscored(about["reason"], f"{name} could not judge the answer", "answer")
-            return replace(lost, extra=about)
-        return replace(outcome, value=self.reported(part, score))
-
-    def reported(self, part: BaseReward, score: float) -> float:
-        """The score, or its share of the part's range with `normalize`."""
-        if not self.normalize:
+    def _scaled(self, name: str, score: Score[Any]) -> Score[Any]:
+        part, value, extra = self.rewards[name], score.value, score.extra
+        if value is None:
             return score
-        share = part.normalized(score)  # 1 is best, and a penalty is to stay one
-        return share if part.higher_is_better else 1.0 - share
+        if extra.get("caused_by") == "answer" and self.weights[name] < 0 and part.higher_is_better:
+            # the least of a penalty would be the most there is for an answer that breaks it
+            value = part.score_range[1]
+        if value is None:
+            lost = unscored(extra["reason"], f"{name} could not judge the answer", "answer")
+            return replace(lost, extra=extra)
+        if self.normalize:
+            share = part.normalized(value)  # 1 is best, and a penalty is to stay one
+            value = share if part.higher_is_better else 1.0 - share
+        return replace(score, value=value)
 
-    def _combined(self, scores: Mapping[str, Score[Any]]) -> Score[float]:
-        return Combination(self._weighted)(scores)
-
-    def _weighted(self, scores: Mapping[str, float]) -> tuple[float, str]:
-        return weighted_sum({name: (self.weights[name], score) for name, score in scores.items()})
-
-
-def _end(value: float | None) -> str:
-    return "open" if value is None else f"{value:.3g}"
+    def _combined(self, scores: Scores) -> Score[float]:
+        return Combination(
+            lambda values: weighted_sum({n: (self.weights[n], v) for n, v in values.items()})
+        )(scores)
 
 
 def weighted_sum(terms: Mapping[str, tuple[float, float]]) -> tuple[float, str]:
@@ -987,9 +966,8 @@ def checked_weights(
     no such name.
     """
     known = list(names)
+    check_known("component", weights, known, f"{what}: weights: ")
     for name, weight in weights.items():
-        if name not in known:
-            raise ConfigError(f"{what}: weights: " + unknown_name("component", name, known))
         if (
             isinstance(weight, bool)
             or not isinstance(weight, int | float)

@@ -64,14 +64,14 @@ def sample_of_fields(fields: Mapping[str, Any], compares: bool) -> DataSample:
     others = {
         name: value for name, value in fields.items() if name not in _READ and value is not None
     }
-    own, label = fields.get("label"), dict(others)
+    given_label, label = fields.get("label"), dict(others)
     if fields.get("reference_response") is not None:  # whatever columns there are beside
         label["reference"] = fields["reference_response"]
     # a table's column `label` of 0 and 1 holds verdicts of people, and is no part of an answer
-    label |= own if isinstance(own, Mapping) else {}
-    about = fields.get("metadata")
-    if about is not None and not isinstance(about, Mapping):  # a column of that name like any other
-        others["metadata"], about = about, None
+    label |= given_label if isinstance(given_label, Mapping) else {}
+    metadata = fields.get("metadata")
+    if metadata is not None and not isinstance(metadata, Mapping):  # a column like any other
+        others["metadata"], metadata = metadata, None
     steps = [Step(role="assistant", content=str(text)) for text in _steps_of(fields.get("steps"))]
     responses = fields["responses"] if compares else [fields["response"]]
     return DataSample(
@@ -84,7 +84,7 @@ def sample_of_fields(fields: Mapping[str, Any], compares: bool) -> DataSample:
             )
             for text in responses
         ],
-        metadata={**others, **(about or {})} or None,
+        metadata={**others, **(metadata or {})} or None,
     )
 
 

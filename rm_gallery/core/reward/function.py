@@ -192,14 +192,6 @@ GIVEN = _OF_THE_CALL | {"original_messages", "ground_truth"}
 """
 
 
-_PLAIN: Mapping[Any, tuple[str, tuple[type, ...]]] = {
-    bool: ("true or false", (bool,)),
-    int: ("a number", (Real,)),
-    float: ("a number", (Real,)),
-}
-"""By plain annotation what a fixed value has to be, in words and as classes."""
-
-
 def _then(returned: Any, read: Callable[[Any], Any]) -> Any:
     """`read` of what was returned, or of what is awaited where it has to be."""
 
@@ -250,15 +242,15 @@ class _OfFunction(BaseReward):
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
         """Call the function with what is known about the sample, by the names that it uses."""
         rollouts = [messages_of(sample, output) for output in sample.output]
-        about, truth = sample.metadata or {}, sample.reference()
-        prompt, function = about.get("original_messages"), self.function
-        given = {name: value for name, value in about.items() if name not in GIVEN}
-        given["original_messages"] = rollouts[0][: len(sample.input)] if prompt is None else prompt
-        if truth is not None:
-            given["ground_truth"] = truth
+        metadata, reference = sample.metadata or {}, sample.reference()
+        prompt, function = metadata.get("original_messages"), self.function
+        values = {name: value for name, value in metadata.items() if name not in GIVEN}
+        values["original_messages"] = rollouts[0][: len(sample.input)] if prompt is None else prompt
+        if reference is not None:
+            values["ground_truth"] = reference
         if "trainer_state" in function.named:
-            given["trainer_state"] = _trainer_state()
-        arguments = function.arguments({**given, **self.params, **kwargs})
+            values["trainer_state"] = _trainer_state()
+        arguments = function.arguments({**values, **self.params, **kwargs})
         arguments[function.judges] = rollouts if function.mode == "batch" else rollouts[0]
         return _then(function(**arguments), self._reward_result)
 
@@ -396,7 +388,8 @@ class RewardFunction(Generic[R]):
         )
         self._resources = Resources(resources or {}, self.name)
         self._declared = mode, id, requirements, resources, score_range, deterministic, fingerprint
-        parameters = inspect.signature(function).parameters.values()
+        self._signature = inspect.signature(function)
+        parameters = self._signature.parameters.values()
         self._takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
         self.named = {
             p.name: p.default is p.empty
@@ -418,17 +411,19 @@ class RewardFunction(Generic[R]):
         return inspect.iscoroutinefunction(self.function)
 
     @functools.cached_property
+    def _hints(self) -> dict[str, Any]:
+        return resolved_hints(self.function)
+
+    @functools.cached_property
     def _readers(self) -> dict[str, Reader]:
-        hints = resolved_hints(self.function)
-        read = {
-            name: message_reader(hints.get(name))
-            for name in (self.judges, "original_messages")
-            if name in self.named
-        }
-        read[self.judges] = functools.partial(self._each, read[self.judges])
-        if Message in annotation_parts(hints.get("ground_truth")):
-            read["ground_truth"] = _messages_or_value
-        return read
+        """How each parameter that holds messages is handed over."""
+        judged = message_reader(self._hints.get(self.judges))
+        readers: dict[str, Reader] = {self.judges: functools.partial(self._each, judged)}
+        if "original_messages" in self.named:
+            readers["original_messages"] = message_reader(self._hints.get("original_messages"))
+        if Message in annotation_parts(self._hints.get("ground_truth")):
+            readers["ground_truth"] = _messages_or_value
+        return readers
 
     def _each(self, read: Reader, value: Any, what: str) -> Any:
         """What `read` makes of the one conversation that is judged, or of each."""
@@ -443,20 +438,22 @@ class RewardFunction(Generic[R]):
         Raises DataError for messages that do not fit, and whatever the function raises.
         """
         if args:
-            kwargs = {**inspect.signature(self.function).bind_partial(*args).arguments, **kwargs}
+            kwargs = {**self._signature.bind_partial(*args).arguments, **kwargs}
         judged = kwargs.get(self.judges) or ()
         if self._answer in self.named:
-            said = self._each(
+            responses = self._each(
                 lambda one, what: response_in(message_dicts(one, what)), judged, self.judges
             )
-            kwargs.setdefault(self._answer, said)
+            kwargs.setdefault(self._answer, responses)
         for name, read in self._readers.items():
             if kwargs.get(name) is not None:
                 kwargs[name] = read(kwargs[name], name)
         if self._resources.given and "resources" not in kwargs and self.takes("resources"):
             kwargs["resources"] = self._resources.ready()
-        found: R = _then(self.function(**kwargs), functools.partial(self._checked_results, judged))
-        return found
+        results: R = _then(
+            self.function(**kwargs), functools.partial(self._checked_results, judged)
+        )
+        return results
 
     def _checked_results(self, judged: Sequence[Any], returned: Any) -> Any:
         if self.mode == "batch":
@@ -477,18 +474,18 @@ class RewardFunction(Generic[R]):
         """ConfigError for a fixed value that is no number, or no bool, where the parameter's plain
         annotation, else its default, is one: every row would fail with the function's own error.
         """
-        hints = resolved_hints(self.function)
-        parameters = inspect.signature(self.function).parameters
-        for name in fixed.keys() & parameters.keys():
-            default = parameters[name].default
-            kind = hints.get(name, type(default))
-            wanted, types_of = _PLAIN.get(kind, ("", ()))
-            value = fixed[name]
-            fits = isinstance(value, types_of) and (kind is bool or not isinstance(value, bool))
-            if wanted and value is not default and not fits:
+        for name in fixed.keys() & self.named.keys():
+            value, default = fixed[name], self._signature.parameters[name].default
+            kind = self._hints.get(name, type(default))
+            if kind not in (bool, int, float) or value is default:
+                continue
+            wanted, example, allowed = (
+                ("true or false", "true", bool) if kind is bool else ("a number", "1", Real)
+            )
+            if not isinstance(value, allowed) or isinstance(value, bool) is not (kind is bool):
                 raise ConfigError(
                     f"{self.name}: {name} is {redact(repr(value)):.60}; give {wanted}, as in --param "
-                    f"{name}={'true' if kind is bool else 1}."
+                    f"{name}={example}."
                 )
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -512,28 +509,27 @@ class RewardFunction(Generic[R]):
         """
         self._resources.close()
 
-    @property
-    def _kind(self) -> type[_OfFunction]:
-        return _KINDS[self.mode]
-
     def reward(self, **settings: Any) -> BaseReward:
         """The function as a reward: fields of the reward (`name`, `max_workers`, `deadline`, of a
         group also `seed`), and fixed values for parameters it names.
 
         Raises ConfigError for a setting that is neither.
         """
-        fields = self._kind.model_fields.keys() - {"function", "params"}
+        kind = _KINDS[self.mode]
+        fields = kind.model_fields.keys() - {"function", "params"}
         params = dict(settings.pop("params", None) or {})
         check_known(f"setting of {self.name}", settings, fields | (self.named.keys() - GIVEN))
         params |= {key: settings.pop(key) for key in [*settings] if key not in fields}
-        return self._kind(self, **settings, params=params)
+        return kind(self, **settings, params=params)
 
     def reward_class(self, name: str | None = None) -> type[BaseReward]:
         """A class that makes rewards of this function, under `name` when one is given: what a
         registry holds.
         """
         make = functools.partial(self.reward, name=name or self.name)
-        return class_for(self._kind, self, make, stands_for=self, score_range=self.score_range)
+        return class_for(
+            _KINDS[self.mode], self, make, stands_for=self, score_range=self.score_range
+        )
 
     def describe(self) -> dict[str, Any]:
         """What tells it from others: its name, what it remembers, and what is declared about it."""
@@ -586,8 +582,12 @@ def _of_file(origin: str, name: str) -> Any:
 
 def _unpickled(*declared: Any) -> RewardFunction[Any]:
     made: RewardFunction[Any] = RewardFunction(*declared)
-    here = _at(made.__module__, made.__qualname__.removesuffix(".function"))
-    return here if isinstance(here, RewardFunction) and here.function is made.function else made
+    imported = _at(made.__module__, made.__qualname__.removesuffix(".function"))
+    return (
+        imported
+        if isinstance(imported, RewardFunction) and imported.function is made.function
+        else made
+    )
 
 
 @overload

@@ -126,10 +126,10 @@ def evaluated(score: Score[float]) -> EvaluateResult:
     or instead.
     """
     broke = score.status == "failed"
-    said = f"{score.code}: {score.reason}" if broke else score.reason or None
+    message = f"{score.code}: {score.reason}" if broke else score.reason or None
     fields = {"score": score.value or 0.0, "is_score_valid": score.ok}
     return EvaluateResult.model_validate(
-        {**fields, "error" if broke else "reason": said, **score.extra}
+        {**fields, "error" if broke else "reason": message, **score.extra}
     )
 
 

@@ -114,18 +114,18 @@ def lacking(value: Any) -> list[str]:
 
 def with_judge(value: V, llm: BaseLLM) -> V:
     """The value with this judge wherever one is lacking, as a copy; what has a judge keeps it."""
-    own = {
+    changed = {
         key: inner
         for key, old in _settings(value).items()
         if (inner := with_judge(old, llm)) is not old
     }
     if is_reward(value) and (field := _empty_field(value)):
-        own[field] = llm
-    if not own:
+        changed[field] = llm
+    if not changed:
         return value
     if isinstance(value, Configured):
-        return value.model_copy(update=own)
-    filled: Any = {**_settings(value), **own}
+        return value.model_copy(update=changed)
+    filled: Any = {**_settings(value), **changed}
     return filled if isinstance(value, dict) else type(value)(filled.values())  # type: ignore[call-arg]
 
 
@@ -228,10 +228,10 @@ def _of_function(function: FunctionType) -> list[Any]:
     """What a function can reach: its closure, its defaults, and names of its module that it uses."""
     used = [function.__globals__.get(name) for name in function.__code__.co_names]
     # a helper of the same file may ask the judge; what is imported from elsewhere is not followed
-    own = [
+    followed = [
         one
         for one in used
         if not inspect.ismodule(one)
         and (not isinstance(one, FunctionType) or one.__module__ == function.__module__)
     ]
-    return [*given_to(function).values(), *own]
+    return [*given_to(function).values(), *followed]

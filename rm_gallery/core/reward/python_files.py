@@ -82,11 +82,11 @@ def _imported(where: str) -> ModuleType:
     """The module of this name, which may lie in the working directory: a command has that not on
     its path, as `python` has.
     """
-    top, here = where.partition(".")[0], str(Path.cwd())
-    if top not in sys.modules and here not in sys.path and find_spec(top) is None:
+    top, folder = where.partition(".")[0], str(Path.cwd())
+    if top not in sys.modules and folder not in sys.path and find_spec(top) is None:
         # last, so that it hides nothing, and for good, since workers import what they are sent by
         # this name
-        sys.path.append(here)
+        sys.path.append(folder)
         importlib.invalidate_caches()
     return importlib.import_module(where)
 

@@ -154,7 +154,7 @@ class Registry(Generic[K]):
         """A name in full: `func:FILE:NAME` for FILE:NAME, `grader:NAME` for a grader; one that is
         in full, or unknown, as it is.
         """
-        if name in self or f"{name.partition(':')[0]}:" in self:
+        if self._is_full(name):
             return name
         if "func:" in self and _IN_FILE.fullmatch(name):
             return f"func:{name}"
@@ -162,8 +162,10 @@ class Registry(Generic[K]):
 
     def is_spelled(self, name: str) -> bool:
         """Whether a name is registered, or is a prefix, or a Python file, with what it means."""
-        full = self.spelled(name)
-        return full in self or f"{full.partition(':')[0]}:" in self
+        return self._is_full(self.spelled(name))
+
+    def _is_full(self, name: str) -> bool:
+        return name in self or f"{name.partition(':')[0]}:" in self
 
     def __contains__(self, name: str) -> bool:
         """Whether a name, or a prefix with its colon, is registered as it stands."""

@@ -219,23 +219,25 @@ def class_named(target: str, scheme: str = "func:") -> type[BaseReward]:
         for key, value in vars(module).items()
         if (kind := spelling_of(value)) and _is_own(kind, value, module.__name__)
     }
-    there = [key for key, kind in held.items() if kind not in ALONE]
-    plain = [key for key, kind in held.items() if kind in ALONE and key[0] != "_"]
+    rewards = [key for key, kind in held.items() if kind not in ALONE]
+    functions = [key for key, kind in held.items() if kind in ALONE and key[0] != "_"]
     if not name:
         meant = "environment" if scheme == "env:" else "reward function"
-        own = [key for key in there if held[key] == meant]
-        if len(own) != 1:
-            own = there or (plain if scheme != "env:" else [])
-        if len(own) != 1:
-            found = f"it holds {', '.join(sorted(own)) or 'none'}"
+        candidates = [key for key in rewards if held[key] == meant]
+        if len(candidates) != 1:
+            candidates = rewards or (functions if scheme != "env:" else [])
+        if len(candidates) != 1:
+            holding = f"it holds {', '.join(sorted(candidates)) or 'none'}"
             full = where if where.endswith(".py") else f"{scheme}{where}"
             raise ConfigError(
-                f"{where}: say which reward is meant ({KINDS}), as in {full}:NAME; {found}."
+                f"{where}: say which reward is meant ({KINDS}), as in {full}:NAME; {holding}."
             )
-        (name,) = own
+        (name,) = candidates
     value = getattr(module, name, None)
     if value is None:
-        raise ConfigError(f"{target}: {unknown_name(f'reward in {where}', name, there + plain)}")
+        raise ConfigError(
+            f"{target}: {unknown_name(f'reward in {where}', name, rewards + functions)}"
+        )
     if not spelling_of(value):
         raise ConfigError(f"{target}: {name} is a {type(value).__name__} and no reward: {KINDS}.")
     made = meant_by(value)

@@ -98,10 +98,10 @@ class Criterion(_Strict):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Criterion:
-        given = [name for name in ("levels", "scale", "parts") if getattr(self, name)]
-        if len(given) > 1:
+        kinds = [name for name in ("levels", "scale", "parts") if getattr(self, name)]
+        if len(kinds) > 1:
             raise ValueError(
-                f"a criterion has levels, a scale or parts, and this one has {' and '.join(given)}"
+                f"a criterion has levels, a scale or parts, and this one has {' and '.join(kinds)}"
             )
         low, high = self.scale or (0.0, 1.0)
         if not -math.inf < low < high < math.inf:

@@ -150,13 +150,13 @@ def _to_options(one: Criterion) -> Fields:
 
 
 def _own(item: Fields) -> Fields:
-    own = {name: item.pop(name) for name in Criterion.model_fields if name in item}
+    fields = {name: item.pop(name) for name in Criterion.model_fields if name in item}
     _not_misspelt(
         [name for name, value in item.items() if isinstance(value, (bool, list))],
         Criterion.model_fields,
         "there is no field '{}'; did you mean {}.",
     )
-    return own | {"parts": _criteria("plain", own.get("parts") or [], "parts.")}
+    return fields | {"parts": _criteria("plain", fields.get("parts") or [], "parts.")}
 
 
 def _not_misspelt(names: Sequence[str], known: Collection[str], problem: str) -> None:
@@ -322,8 +322,8 @@ def write_rubric(rubric: Rubric, shape: str | None = None) -> Any:
             )
         items = {**rubric.notes, "criterion": items}
         if rubric.aggregate in WORDS:
-            said = {name: fields.pop(name) for name in RULE if name in fields}
-            scoring = {SCORING[name]: WORDS.get(own, own) for name, own in said.items()}
+            rules_said = {name: fields.pop(name) for name in RULE if name in fields}
+            scoring = {SCORING[name]: WORDS.get(own, own) for name, own in rules_said.items()}
             items |= {"scoring": scoring} if scoring else {}
     if fields:
         rest = ", ".join(f"{name}={item}" for name, item in sorted(fields.items()))
@@ -375,9 +375,9 @@ def _document(value: Any, language: str) -> Any:
         except ValueError:
             return [value]
     if isinstance(value, Mapping) and not any(name in value for name in LISTS):
-        own = value.get(language) or value.get("en")
-        if isinstance(own, Mapping):  # a grader's threshold is one of its scale
-            return {**(value if "aggregate" in value else {}), **own}
+        texts = value.get(language) or value.get("en")
+        if isinstance(texts, Mapping):  # a grader's threshold is one of its scale
+            return {**(value if "aggregate" in value else {}), **texts}
     return value
 
 

@@ -93,33 +93,26 @@ class RewardMeta(ModelMetaclass):
                 annotations[name] = ClassVar[Any]
             elif name in inherited and (isinstance(value, type) or not _is_behaviour(value)):
                 annotations[name] = inherited[name]
-            elif _is_behaviour(value):
-                continue
-            elif name not in class_variables:
+            elif name not in class_variables and not _is_behaviour(value):
                 annotations[name] = ClassVar[Any]
         if isinstance(bounds := namespace.get("score_range"), Sequence):
             namespace["score_range"] = checked_bounds(bounds, f"score_range of {cls_name}")
         namespace["__annotations__"] = annotations
         with warnings.catch_warnings():  # that a base can be asked for it is on purpose
             warnings.filterwarnings("ignore", f'Field name "({"|".join(OF_SCORES)})" .* shadows')
-            made = super().__new__(mcs, cls_name, bases, namespace, **kwargs)
-        for name, value in (("_said_here", said), *_of_scores(made)):
-            type.__setattr__(made, name, value)
+            made: Any = super().__new__(mcs, cls_name, bases, namespace, **kwargs)
+        type.__setattr__(made, "_said_here", said)
+        # what scores are, where no instance says otherwise, is read off the class
+        for name in made.model_fields.keys() & set(OF_SCORES):
+            type.__setattr__(made, name, made.model_fields[name].default)
         return made
-
-
-def _of_scores(kind: Any) -> list[tuple[str, Any]]:
-    """What scores of a class are, where no instance says otherwise, to be read off the class."""
-    return [
-        (name, kind.model_fields[name].default) for name in OF_SCORES if name in kind.model_fields
-    ]
 
 
 def _of_several(bases: tuple[type, ...], names: set[str]) -> dict[str, Any]:
     """What of scores a class inherits from several bases, as in the order of resolution: pydantic
     would take that of the first one, though another says more.
     """
-    said: dict[str, Any] = {}
+    inherited: dict[str, Any] = {}
     for name in names:
         # per base those who say it, the nearest first
         sayers = [
@@ -129,9 +122,9 @@ def _of_several(bases: tuple[type, ...], names: set[str]) -> dict[str, Any]:
         first = list(dict.fromkeys(each[0] for each in sayers if each))
         if len(first) > 1:
             later = {kind for each in sayers for kind in each[1:]}
-            own = next(kind for kind in first if kind not in later)
-            said[name] = vars(own).get(name, getattr(own, name))
-    return said
+            nearest = next(kind for kind in first if kind not in later)
+            inherited[name] = vars(nearest).get(name, getattr(nearest, name))
+    return inherited
 
 
 def _declared(info: FieldInfo) -> Any:
@@ -149,12 +142,7 @@ def _declared(info: FieldInfo) -> Any:
 
 def _is_behaviour(value: Any) -> bool:
     """Whether a class attribute is a function, descriptor or nested class rather than data."""
-    return (
-        callable(value)
-        and not isinstance(value, BaseModel)
-        or hasattr(value, "__get__")
-        or isinstance(value, property)
-    )
+    return (callable(value) and not isinstance(value, BaseModel)) or hasattr(value, "__get__")
 
 
 PENALTY = "The scores are penalties: add them to a reward for the task itself."

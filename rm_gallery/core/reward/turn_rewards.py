@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, SerializeAsAny
 
-from rm_gallery.core.data.schema import DataOutput, DataSample
-from rm_gallery.core.reward.compose import TURNS, Composition, Notes, together_or_none
+from rm_gallery.core.data.schema import DataOutput
+from rm_gallery.core.reward.compose import TURNS, Composition, Scores, noted
 from rm_gallery.core.reward.resolve import as_part
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.turns import Credit, Total, credited, differences, total_of
@@ -117,46 +117,38 @@ class TurnRewards(Composition):
             return None, None
         return low, high
 
-    async def _composed(self, sample: DataSample, hooks: dict[str, Any]) -> list[Score[float]]:
-        everything = list(range(len(sample.output)))
-        asked = [self._asked(part, sample, everything, hooks) for part in self.rewards.values()]
-        told = zip(sample.output, *await together_or_none(asked), strict=True)
-        return [self._turns(dict(zip(self.rewards, own, strict=True)), one) for one, *own in told]
-
-    def _turns(self, parts: dict[str, Score[Any]], output: DataOutput) -> Score[float]:
-        """The reward of each turn of one output, and their total."""
-        notes, n = Notes(), len(output.turns)
-        for name, score in parts.items():
-            notes.add(name, score)
+    def _made_whole(self, scores: Scores, output: DataOutput) -> Score[float]:
+        """The total of the rewards of an output's turns."""
+        n = len(output.turns)
         rewards: list[float | None] = [0.0] * n
-        said: tuple[Score[Any], ...] = ()
-        if "steps" in parts:
-            said = parts["steps"].steps
-            scores = [score.value for score in said]
-            added = differences(scores, self.gamma, self.start) if self.differences else scores
+        steps: tuple[Score[Any], ...] = ()
+        if "steps" in scores:
+            steps = scores["steps"].steps
+            values = [step.value for step in steps]
+            added = differences(values, self.gamma, self.start) if self.differences else values
             rewards = [None if each is None else self.weight * each for each in added]
-        if "outcome" in parts:
-            outcome = parts["outcome"]
+        if "outcome" in scores:
+            outcome = scores["outcome"]
             if outcome.value is None:
-                return notes.score_of(outcome.without_value(f"outcome: {outcome.reason}"))
-            if self.missing == "skip" and all(score.status == "unscored" for score in said):
-                rewards, said = [0.0] * n, ()  # no step had anything to judge
+                return noted(outcome.without_value(f"outcome: {outcome.reason}"), scores)
+            if self.missing == "skip" and all(step.status == "unscored" for step in steps):
+                rewards, steps = [0.0] * n, ()  # no step had anything to judge
             # a turn that is skipped takes no share of the outcome with it
             paid = [t for t in range(n) if rewards[t] is not None or self.missing == "none"]
             shares = credited(outcome.value, len(paid), self.credit, self.gamma) if paid else []
             for t, share in zip(paid, shares, strict=True):
-                own = rewards[t]
-                rewards[t] = None if own is None else own + share
+                reward = rewards[t]
+                rewards[t] = None if reward is None else reward + share
         known = [each for each in rewards if each is not None]
         total = total_of(known if self.missing == "skip" else rewards, self.total, self.gamma)
-        notes.turns = rewards
         if total is None:
-            lost = [score for score in said if score.value is None]
+            lost = [step for step in steps if step.value is None]
             why = deciding(lost)
-            missing = f"{len(lost)} of {n} turns have no score: {why.reason}"
-            return notes.score_of(why.without_value(missing))
+            reason = f"{len(lost)} of {n} turns have no score: {why.reason}"
+            return noted(why.without_value(reason), scores, turns=rewards)
         shown = ", ".join("none" if each is None else f"{each:g}" for each in rewards)
-        return notes.score_of(scored(total, f"{self.total} of the turns' {shown}"))
+        whole = scored(total, f"{self.total} of the turns' {shown}")
+        return noted(whole, scores, turns=rewards)
 
 
 def turn_rewards_of(reward: BaseReward, output: DataOutput) -> list[float | None]:
