@@ -16,7 +16,7 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import to_line, written_whole
 from rm_gallery.core.utils.identity import is_unicode
 from rm_gallery.core.utils.shown import ended, one_line
-from rm_gallery.gallery.benchmarks.figures import Report, hundredths, interval
+from rm_gallery.gallery.benchmarks.figures import Report, hundredths, interval, p_text
 from rm_gallery.gallery.benchmarks.lead import (
     HELD_TO_NO_LABELS,
     OWN_UNIT,
@@ -114,19 +114,7 @@ def print_rejudged(report: RejudgeReport) -> None:
         mean, n_all = _number(report.score), str(report.n_scored)
         rows.append([f"{report.reward}, all", mean, range_text(report.ci95), n_all])
     judge = f" · judge {report.judge}" if report.judge else ""
-    compared = [f"{report.changed} changed"]
-    compared += [] if gap.p_value is None else [f"p {_p(gap.p_value)}"]
-    for name in ("Spearman", "Kendall"):
-        if (value := getattr(report, name.lower())) is not None:
-            ends = range_text(getattr(report, f"{name.lower()}_ci95"), NO_INTERVAL)
-            compared.append(f"{name} {value:.3f} ({ends})")
-    lines = [
-        f"data: {report.data} · {report.n} rollouts{judge}",
-        f"{n} rollouts have both, {report.n_recorded} a recorded reward, {report.n_scored} a new "
-        f"one; of those with both {', '.join(compared)}",
-    ]
-    if kept := ", ".join(f"{name} ({n})" for name, n in report.kept.items()):
-        lines.append(f"kept as recorded: {kept}")
+    lines = [f"data: {report.data} · {report.n} rollouts{judge}", *report.says()]
     _print(["reward"], ["mean", INTERVAL, "n"], rows, lines, [report.worth()])
 
 
@@ -141,8 +129,8 @@ def print_difference(comparison: RunComparison) -> None:
             value(part.second),
             _change(figure, part.paired.difference),
             _change_interval(figure, part.paired.interval),
-            _p(part.paired.p_value),
-            _p(part.p_adjusted),
+            p_text(part.paired.p_value),
+            p_text(part.p_adjusted),
             str(part.paired.n),
         ]
         for part in [*comparison.by_subset, comparison.whole]
@@ -240,10 +228,6 @@ def _change_interval(figure: Mapping[str, Any], bounds: tuple[float, float] | No
     return "-" if bounds is None else " – ".join(change_in_unit(figure, end) for end in bounds)
 
 
-def _p(value: float | None) -> str:
-    return "-" if value is None else "<.001" if value < 0.001 else f"{value:.3f}"
-
-
 def _comparison_lines(comparison: RunComparison) -> list[str]:
     """What a difference says in words, and what was left out."""
     from rm_gallery.study.compare import LEVEL, left_out
@@ -257,7 +241,7 @@ def _comparison_lines(comparison: RunComparison) -> list[str]:
     lines += _verdict_lines(comparison)
     if comparison.heterogeneity is not None:
         told = "differs" if comparison.heterogeneity < LEVEL else "is not shown to differ"
-        lines.append(f"the difference {told} between subsets, p {_p(comparison.heterogeneity)}")
+        lines.append(f"the difference {told} between subsets, p {p_text(comparison.heterogeneity)}")
     elif comparison.by_subset:
         lines.append("subsets share prompts or have too few, so no test tells whether they differ")
     parts = {"all": [whole], "subsets": comparison.by_subset}
@@ -271,7 +255,7 @@ def _comparison_lines(comparison: RunComparison) -> list[str]:
             + (
                 ""
                 if comparison.mcnemar_p is None
-                else f"; McNemar's mid-p {_p(comparison.mcnemar_p)}"
+                else f"; McNemar's mid-p {p_text(comparison.mcnemar_p)}"
             )
         )
     if comparison.agreement is not None:
@@ -321,9 +305,9 @@ def _agreement_line(agreement: Difference) -> str:
     """Which of two runs people agree with more, on the rows they labelled."""
     paired, figure = agreement.paired, {"rule": "label_agreement"}
     sure = f"{INTERVAL} {_change_interval(figure, paired.interval)}"
-    sure = NO_INTERVAL if paired.interval is None else f"{sure}, p {_p(paired.p_value)}"
+    sure = NO_INTERVAL if paired.interval is None else f"{sure}, p {p_text(paired.p_value)}"
     if agreement.correction is not None:
-        sure += f", p adj. {_p(agreement.p_adjusted)} by {agreement.correction}"
+        sure += f", p adj. {p_text(agreement.p_adjusted)} by {agreement.correction}"
     who = f"the {agreement.better} agrees" if agreement.better else "neither is shown to agree"
     return (
         f"{who} more with people: {hundredths(agreement.first)} and {hundredths(agreement.second)} % "

@@ -37,7 +37,7 @@ from rm_gallery.core.stats.validation import validate
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.names import check_known, unknown_name
-from rm_gallery.gallery.benchmarks.figures import Figure, Report, uncertainty_of
+from rm_gallery.gallery.benchmarks.figures import Figure, uncertainty_of
 from rm_gallery.gallery.benchmarks.judgements import Status
 from rm_gallery.gallery.benchmarks.lead import MEAN_SCORE
 from rm_gallery.study.runs import RowChange, kept_in, without_empty

@@ -19,7 +19,7 @@ from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.uncertainty import NO_INTERVAL
 from rm_gallery.core.utils.errors import Cause, DataError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
-from rm_gallery.gallery.benchmarks.figures import Record, plain
+from rm_gallery.gallery.benchmarks.figures import Record, p_text, plain
 from rm_gallery.gallery.benchmarks.judgements import (
     Candidate,
     Judged,
@@ -36,6 +36,7 @@ from rm_gallery.study.table import (
     ScoreReport,
     mean_score,
     open_ended,
+    range_text,
     row_status_of,
     spread_of,
 )
@@ -78,8 +79,28 @@ class Rejudgement(Record):
     parts: Mapping[str, float | None] = field(default_factory=dict)
 
 
+class Rejudged(ScoreReport):
+    """The new rewards, and in `extra` what they are beside the recorded ones."""
+
+    def says(self) -> list[str]:
+        """Of how many rollouts old and new rewards are known, how they differ, and what was kept."""
+        beside = self.extra["recorded"]
+        compared = ["{changed} changed".format_map(beside)]
+        if beside["p_value"] is not None:
+            compared.append(f"p {p_text(beside['p_value'])}")
+        for name in ("spearman", "kendall"):
+            if (value := beside[name]) is not None:
+                ends = range_text(beside[f"{name}_ci95"], NO_INTERVAL)
+                compared.append(f"{name.capitalize()} {value:.3f} ({ends})")
+        both = "{n_both} rollouts have both, {n_recorded} a recorded reward, ".format_map(beside)
+        lines = [f"{both}{self.n_scored} a new one; of those with both {', '.join(compared)}"]
+        if kept := ", ".join(f"{name} ({n})" for name, n in beside["kept"].items()):
+            lines.append(f"kept as recorded: {kept}")
+        return lines
+
+
 @dataclass(frozen=True)
-class RejudgeReport(ScoreReport):
+class RejudgeReport(Rejudged):
     """The new rewards of all rollouts that have one, and old and new ones of the same rollouts.
 
     Attributes:
@@ -235,7 +256,7 @@ class Rollouts(Benchmark):
         self.rows[place] = row
         return row.new if row.new is not None and 0.0 <= row.new <= 1.0 else None
 
-    def report(self) -> ScoreReport:
+    def report(self) -> Rejudged:
         """The mean of the new rewards, and what they are beside the old ones."""
         old, new = (
             np.array([getattr(row, name) for row in self.rows], dtype=np.float64)
@@ -267,7 +288,7 @@ class Rollouts(Benchmark):
         estimate, ci95, p_value = self.beside["difference"]
         recorded = {**self.beside, "ci95": ci95, "p_value": p_value, "difference": estimate}
         extra = {**({"spread": spread} if spread else {}), "verdict": said, "recorded": recorded}
-        return ScoreReport(**{**vars(part), "extra": extra})
+        return Rejudged(**{**vars(part), "extra": extra})
 
 
 Rollouts.name = "rollouts"  # no name of the catalogue: its rows are logs of anybody

@@ -199,20 +199,37 @@ def test_the_report_is_finished_and_has_the_figure_that_the_command_told(kept: K
         assert sum(figures["missing"].values()) == expected
 
 
+def pages_of(kept: Kept) -> dict[str, str]:
+    """What a run's report and card show below their title, by form, as plain text."""
+    pages = {form: command("report", str(kept.folder), "--format", form, "--out", "page") and Path("page").read_text(encoding="utf-8") for form in ("md", "html")}  # fmt: skip
+    for card in kept.folder.glob("card.*"):
+        pages[card.name] = card.read_text(encoding="utf-8")
+    for form, text in pages.items():
+        below = text.partition("</h1>")[2] if "</h1>" in text else text.partition("\n")[2]
+        plain = html.unescape(re.sub(r"<[^>]*>|[\\*]", " " if "html" in form else "", below))
+        pages[form] = " ".join(plain.split())
+    return pages
+
+
+def test_what_a_rule_finds_out_beside_its_figure_is_shown_in_every_form(kept: Kept) -> None:
+    lines, forms = figures_of(kept).get("says", []), pages_of(kept)
+    assert lines or not str(kept.folder).startswith(("winrate", "score", "rejudge"))
+    forms["terminal"] = " ".join(kept.told.out.split())
+    forms["json"] = kept.done.out
+    for line in lines:
+        for form, text in forms.items():
+            assert line in text, (form, line, text[:3000])
+
+
 def test_everything_that_shows_a_run_begins_with_the_same_sentence(kept: Kept) -> None:
     figures, told = figures_of(kept), json.loads(kept.done.out)
     said = worth(figures)
     for one in (figures, told, open_run(kept.folder).report):
         assert [*one.items()][0] == ("worth", said)
     assert " ".join(kept.told.out.split()).startswith(said), kept.told.out
-    pages = {form: command("report", str(kept.folder), "--format", form, "--out", "page") and Path("page").read_text(encoding="utf-8") for form in ("md", "html")}  # fmt: skip
-    for card in kept.folder.glob("card.*"):
-        pages[card.name] = card.read_text(encoding="utf-8")
-    for form, text in pages.items():
-        text = text.partition("</h1>")[2] if "</h1>" in text else text.partition("\n")[2]
-        plain = html.unescape(re.sub(r"<[^>]*>|[\\*]", " " if "html" in form else "", text))
-        before, found, _ = " ".join(plain.split()).partition(said)
-        assert found and len(before) < 12, (form, plain[:600])  # the large figure or verdict
+    for form, text in pages_of(kept).items():
+        before, found, _ = text.partition(said)
+        assert found and len(before) < 12, (form, text[:600])  # the large figure or verdict
     [listed] = ViewedRuns([kept.folder]).listed()
     assert listed["worth"] == said
 

@@ -435,6 +435,11 @@ def missing_parts(extra: Extra) -> str:
     return f"missing, and not in the figure: {'; '.join(parts)}" if parts else ""
 
 
+def p_text(value: float | None) -> str:
+    """A p-value for people; a dash for none."""
+    return "-" if value is None else "<.001" if value < 0.001 else f"{value:.3f}"
+
+
 def hundredths(value: float | None) -> str:
     """A share as a percentage with one decimal; a dash for none."""
     return "-" if value is None else f"{100 * value:.1f}"
