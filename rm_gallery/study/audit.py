@@ -208,7 +208,7 @@ class Audit(Record):
 
     @property
     def worth(self) -> str:
-        """What a reader may conclude, in the one sentence that every rendering begins with."""
+        """What a reader may conclude, in the sentences that every rendering begins with."""
         return one_line(self.to_dict()["worth"])
 
     def save(self, folder: str | Path) -> Path:

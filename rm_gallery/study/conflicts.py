@@ -91,7 +91,7 @@ class Conflicts(Record):
 
     @property
     def worth(self) -> str:
-        """What a reader may conclude, in the one sentence that every rendering begins with."""
+        """What a reader may conclude, in the sentences that every rendering begins with."""
         return one_line(self.to_dict()["worth"])
 
     def about(self) -> list[str]:

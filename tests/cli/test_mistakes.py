@@ -84,7 +84,9 @@ def test_labels_that_are_all_the_same_refute_nobody() -> None:
         told["extra"]["agreement"]["kappa"] is None
         and told["extra"]["agreement"]["agreement"] > 0.5
     )
-    assert not contradicted(told) and "its agreement with people is unknown" in told["worth"]
+    assert (
+        not contradicted(told) and "agrees with people more than chance is unknown" in told["worth"]
+    )
     unknown = {
         "rule": "mean_score",
         "score": 0.5,
@@ -311,7 +313,7 @@ def test_a_judge_that_cannot_be_read_has_no_score_before_any_correction() -> Non
     Path("judged.csv").write_text("id,human,judge\n" + "".join(rows))
     done = command("score", "column:judge", "judged.csv", "--labels", "human")
     assert done.out.startswith("column:judge has no score")
-    assert "12 labels of people alone put the figure at" in " ".join(done.out.split())
+    assert "By 12 labels of people alone the figure is" in " ".join(done.out.split())
 
 
 @pytest.mark.parametrize(("high", "low", "differ"), [("5", "2", True), ("1", "0", False)])

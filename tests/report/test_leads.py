@@ -225,7 +225,7 @@ def test_praise_stays_where_people_agree(tmp_path: Path) -> None:
     page = _text(render(open_run(tmp_path / "run")))
     assert (
         "✓" in page
-        and "old to 83.3 % (95 % interval 64.1 to 93.3 %), above 50 %" in page
+        and "old is 83.3 % (95 % interval 64.1 to 93.3 %), above 50 %" in page
         and "new wins 87.5 %" in page
     )
 
@@ -234,10 +234,10 @@ def test_it_is_said_why_there_is_no_interval_and_what_helps() -> None:
     rows: list[dict[str, Any]]
     rows = [{"prompt": "q", "response": "x" * (1 + k % 7)} for k in range(60)]
     said = score_table(Length(), rows, "prompt", "response", progress=False).worth()
-    assert said.startswith("60 rows from 1 prompt: no interval; name a column with cluster=; ")
+    assert said.startswith("60 rows from 1 prompt: no interval; name a column with cluster=. ")
     rows = [{**row, "group": k % 4} for k, row in enumerate(rows)]
     told = score_table(Length(), rows, "prompt", "response", cluster="group", progress=False)
-    assert told.worth().endswith("; 60 rows come from only 4 clusters.") and told.n_clusters == 4
+    assert told.worth().endswith(". 60 rows come from only 4 clusters.") and told.n_clusters == 4
     rows = [{**row, "prompt": f"q{k}"} for k, row in enumerate(rows)]
     said = score_table(Length(), rows, "prompt", "response", progress=False).worth()
     assert "interval;" not in said and "clusters" not in said
@@ -262,7 +262,7 @@ def test_a_judge_that_goes_by_length_alone_is_named_first(shortest: bool) -> Non
     n, side = report.lengths["n"], "shorter" if shortest else "longer"
     assert n > 30 and report.lengths[side] == n
     took = f"{report.reward} took the {side} answer in {n} of {n} rows"
-    assert report.worth().startswith(f"{took}: it may measure length alone; ")
+    assert report.worth().startswith(f"{took}: it may measure length alone. ")
 
 
 def test_an_even_run_says_what_it_could_have_seen() -> None:
@@ -270,7 +270,7 @@ def test_an_even_run_says_what_it_could_have_seen() -> None:
     report = winrate(Longer(), rows, "prompt", ["new", "old"], progress=False)
     even = clustered_mean([k % 2 for k in range(N)])
     assert even is not None and report.detectable == pytest.approx(even.detectable())
-    least = f"only a distance of {100 * (report.detectable or 0):.3g} points or more would have"
+    least = f"Only a distance of {100 * (report.detectable or 0):.3g} points or more would have"
     assert report.score == 0.5 and f"{least} been seen in 4 of 5 such runs" in report.worth()
     assert "cannot be told from 50 %" in report.worth()
 
@@ -295,7 +295,7 @@ def test_what_is_missing_is_told_with_whom_and_whether_it_could_undo_the_finding
 def test_a_report_of_an_earlier_version_is_read() -> None:
     said = worth({**FOUND, "score": 0.453, "ci95": [0.42, 0.49], "leads": [["tally", "x"]]})
     assert said.startswith("judge reaches 45.3 % (95 % interval 42.0 to 49.0 %)")
-    assert said.endswith("; 12 of 200 rows are missing.") and "clusters" not in said
+    assert said.endswith(". 12 of 200 rows are missing.") and "clusters" not in said
     assert worth({}) == "The reward has no score: there is no finished sample."
 
 

@@ -250,7 +250,7 @@ class Report(Figure):
         }
 
     def worth(self) -> str:
-        """What a reader may conclude, in the one sentence that every rendering begins with."""
+        """What a reader may conclude, in the sentences that every rendering begins with."""
         return one_line(self.to_dict()["worth"])
 
     def save(self, path: str | Path) -> Path:

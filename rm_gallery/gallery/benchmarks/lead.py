@@ -1,4 +1,4 @@
-"""What a report is worth, in the one sentence that every rendering begins with; and whether it may
+"""What a report is worth, in the sentences that every rendering begins with; and whether it may
 praise.
 """
 
@@ -39,11 +39,11 @@ Figures = Mapping[str, Any]
 
 
 def worth(figures: Figures) -> str:
-    """What a reader may conclude from a report, in one sentence, worst news first.
+    """What a reader may conclude from a report, in short sentences, worst news first.
 
     That the run is unfinished, and how far it came; a constant judge, or one that goes by length
-    alone; rows of one cluster; the figure against guessing, an even match or 0, corrected by labels
-    of people where there are any, or the verdict of a report that has one; agreement with people;
+    alone; rows of one cluster; agreement with people; the figure against guessing, an even match or
+    0, corrected by labels of people where there are any, or the verdict of a report that has one;
     what is missing and by whom, and what is in no figure; few clusters; and where nothing is shown,
     what could have been seen. A page once led with "100 % wins" of a judge that people contradicted
     in every row.
@@ -59,24 +59,29 @@ def worth(figures: Figures) -> str:
         _length_alone(figures),
         _clusters(figures, 1),
         _other_unit(figures),
-        *([verdict] if isinstance(verdict, str) else _figure_told(figures)),
-        *_agreements(figures),
+        *(
+            _figure_told(figures)
+            if not isinstance(verdict, str)
+            else [verdict, *_agreements(figures)]
+        ),
         _missing(figures),
         *_outside(figures),
         _clusters(figures, FEW_CLUSTERS),
         _detectable(figures),
     ]
-    return f"{'; '.join(fact.removesuffix('.') for fact in facts if fact)}."
+    return " ".join(f"{fact.removesuffix('.')}." for fact in facts if fact)
 
 
 def _figure_told(figures: Figures) -> list[str]:
-    """The figure, behind the one corrected by labels of people; no score comes before all."""
-    corrected = _corrected(figures)
-    if not corrected:
-        return [f"{headline(figures)}{_where(figures)}"]
+    """Agreement with people, and the figure, behind the one corrected by their labels; no score
+    comes before all.
+    """
+    corrected, agreements = _corrected(figures), _agreements(figures)
     if figures.get("score") is None:  # labels alone once led as the figure of an unreadable judge
-        return [headline(figures), corrected]
-    return [f"{corrected}{_where(figures)}", headline(figures)]
+        return [f"{headline(figures)}{_where(figures)}", corrected, *agreements]
+    if not corrected:
+        return [*agreements, f"{headline(figures)}{_where(figures)}"]
+    return [*agreements, f"{corrected}{_where(figures)}", headline(figures)]
 
 
 def _other_unit(figures: Figures) -> str:
@@ -138,7 +143,7 @@ def _clusters(figures: Figures, most: int) -> str:
         return f"{rows} from 1 prompt: no interval{cure}"
     if 1 < clusters < most:
         return (
-            f"{n:,} rows come from only {clusters} clusters" if n > clusters else f"only {n} rows"
+            f"{n:,} rows come from only {clusters} clusters" if n > clusters else f"Only {n} rows"
         )
     return ""
 
@@ -185,7 +190,7 @@ def _detectable(figures: Figures) -> str:
     if found is None or found[0] or not least or corrected_figure(figures):
         return ""
     size = show(least) if _in_own_unit(figures) else f"{100 * number(least):.3g} points"
-    return f"only a distance of {size} or more would have been seen in 4 of 5 such runs"
+    return f"Only a distance of {size} or more would have been seen in 4 of 5 such runs"
 
 
 def _missing(figures: Figures) -> str:
@@ -334,26 +339,27 @@ def _agreements(figures: Figures) -> Iterator[str]:
     for about in _labelled(figures):
         n, name, share = count_of(about, "n"), _measure(about)[0], about.get("agreement")
         ends = about.get(f"{name}_ci95") or (None, None)
-        alike = f"{percent(share)}{_interval({'ci95': about.get('ci95')})} alike"
-        known = [] if share is None else [alike]
+        alike = f"alike in {percent(share)} of {n:,} rows{_interval({'ci95': about.get('ci95')})}"
+        known = [f"n = {n:,}"] if share is None else [alike]
         known += [
             f"{who} in {percent(number(about[beside]))}"
-            for beside, who in (("chance", "chance"), ("longest", "the longer answer"))
+            for beside, who in (("chance", "chance alone"), ("longest", "always the longer answer"))
             if about.get(beside) is not None
         ]
         known += [_valued(name, about)] if name else []
-        said = (
-            "is unknown, since all scores or all labels are the same"
+        who = about.get("name") or _name(figures)
+        says = (
+            f"Whether {who} agrees with people more than chance is unknown, since all scores or all "
+            f"labels are the same"
             if not name and number(share, 1.0) > 0.5
-            else "is above chance"
+            else f"{who} agrees with people more than chance"
             if number(ends[0]) > 0
-            else "is below chance"
+            else f"{who} agrees with people less than chance"
             if number(ends[1]) < 0
-            else "is not shown to be above chance"
+            else f"{who} is not shown to agree with people more than chance"
         )
-        whose = f"the agreement of {about['name']}" if about.get("name") else "its agreement"
         if n:
-            yield f"{whose} with people {said} ({', '.join([*known, f'n = {n:,}'])})"
+            yield f"{says}: {', '.join(known)}"
 
 
 def _valued(name: str, about: Figures) -> str:
@@ -414,11 +420,13 @@ def _corrected(figures: Figures) -> str:
     lead = {**figures, **corrected}
     names = sides_of(figures) if _compares(figures) else None
     what = f"win rate of {names[0]} against {names[1]}" if names else "figure"
-    says = f"alone put the {what} at" if figures.get("score") is None else f"correct the {what} to"
-    return (
-        f"{corrected['n_labelled']:,} labels of people {says} "
-        f"{in_unit(lead, lead['score'])}{_interval(lead)}"
-    )
+    labels, value = f"{corrected['n_labelled']:,} labels of people", in_unit(lead, lead["score"])
+    alone = _extra(figures, "corrected").get("method") == "labels only"
+    if figures.get("score") is None:
+        by = f"By {labels} alone"
+    else:
+        by = f"By {labels}" if alone else f"Corrected by {labels}"
+    return f"{by} the {what} is {value}{_interval(lead)}"
 
 
 def headline(figures: Figures) -> str:
