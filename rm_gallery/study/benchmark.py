@@ -20,7 +20,6 @@ from rm_gallery.core.data.load.base import LoadReport
 from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.batch import INTERRUPTED
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.folder import MANIFEST
 from rm_gallery.core.engine.options import BATCH_PRICE_SHARE, detached_options
@@ -125,7 +124,7 @@ def evaluate(
                     on_judged(one, credit)
         # it hit between two results: calls in flight are finished as at any other moment
         except KeyboardInterrupt:
-            control.stop(INTERRUPTED, halt=True)
+            control.interrupt()
             raise
     notes = (*task.benchmark.notes(task.reward), *note_on(task.reward))
     notes += task.reward.notes() if isinstance(task.reward, Composition) else ()

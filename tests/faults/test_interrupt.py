@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import evaluate
+from rm_gallery import RunOptions, evaluate
+from rm_gallery.core.engine.context import RunControl
 from rm_gallery.gallery.benchmarks.rules import SubsetTallies
 from tests.faults.material import eval_arguments, make_judge, make_samples, records, write_data
 from tests.faults.processes import command, group_ended, reached, started
@@ -115,6 +116,34 @@ def test_one_that_hits_between_two_results_loses_no_call(
     monkeypatch.setattr(SubsetTallies, "add", slow_count)
     with pytest.raises(KeyboardInterrupt):
         evaluate(judge, samples, run_dir=folder, cache=False, progress=False, max_workers=WORKERS)
+    assert len(records(folder)) == server.stats()["requests"] == 2 * WORKERS
+
+
+def test_in_a_run_that_has_stopped_already_calls_in_flight_are_finished_all_the_same(
+    server: JudgeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when `--until-decided` has seen enough: the first reason hid the second, and paid calls
+    were cut.
+    """
+    control = RunControl()
+
+    def interrupted(*_: object) -> None:
+        server.wait_until(lambda stats: stats["requests"] == 2 * WORKERS)
+        control.stop("enough was seen")
+        raise KeyboardInterrupt
+
+    server.set(latency=0.5)
+    samples, folder = make_samples(N), tmp_path / "run"
+    for sample in samples:
+        sample.output[0].answer.label = {"preference": "chosen"}
+    judge = make_judge(server.base_url, channel="text")
+    monkeypatch.setattr(SubsetTallies, "add", interrupted)
+    options = RunOptions(
+        run_dir=str(folder), cache=False, progress=False, max_workers=WORKERS, control=control
+    )
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(judge, samples, options=options)
+    assert json.loads((folder / "summary.json").read_bytes())["stopped"] == "enough was seen"
     assert len(records(folder)) == server.stats()["requests"] == 2 * WORKERS
 
 

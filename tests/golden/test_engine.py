@@ -33,7 +33,7 @@ from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.folder import RunStore, differences
 from rm_gallery.core.engine.pool import describe_exit
 from rm_gallery.core.model.budget import Price, PriceTable, Usage
-from rm_gallery.core.model.client import persist
+from rm_gallery.core.model.client import with_retries
 from rm_gallery.core.model.limits import Endpoint, FailFast, RateLimit, RetryPolicy, Visit
 from rm_gallery.core.model.storage import canonical_key
 from rm_gallery.core.model.transport import parse_retry_after
@@ -101,7 +101,7 @@ def test_attempts(line: Line) -> Line:
         deadline = Deadline(line["deadline"], clock=now) if "deadline" in line else None
         policy = RetryPolicy(rng=Longest(), **line.get("policy", {}))
         try:
-            end = await persist(
+            end = await with_retries(
                 call,
                 policy,
                 endpoint,

@@ -11,7 +11,7 @@ import pytest
 
 from rm_gallery import ProviderError
 from rm_gallery.core.engine.deadline import Deadline
-from rm_gallery.core.model.client import persist
+from rm_gallery.core.model.client import with_retries
 from rm_gallery.core.model.limits import Endpoint, RetryPolicy
 from tests.engine.virtual_time import now, run_virtual
 
@@ -27,7 +27,9 @@ def waits(policy: RetryPolicy, error: ProviderError = DOWN) -> list[tuple[int, E
 
     with pytest.raises(ProviderError, match="gave up after 6 attempts") as caught:
         run_virtual(
-            persist(call, policy, Endpoint(clock=now), on_retry=lambda *said: told.append(said))
+            with_retries(
+                call, policy, Endpoint(clock=now), on_retry=lambda *said: told.append(said)
+            )
         )
     assert caught.value.__cause__ is error and caught.value.status == error.status
     return told

@@ -12,7 +12,7 @@ import pytest
 
 from rm_gallery import ProviderError
 from rm_gallery.core.engine.deadline import Deadline
-from rm_gallery.core.model.client import persist
+from rm_gallery.core.model.client import with_retries
 from rm_gallery.core.model.limits import End, Endpoint, RateLimit, RetryPolicy, Visit
 from rm_gallery.core.utils.errors import DeadlineExceeded, ProviderErrorKind
 from tests.engine.virtual_time import now, run_virtual
@@ -196,7 +196,7 @@ def play(
                     endpoint.leave(turn)
 
                 try:
-                    await persist(attempt, policy, endpoint, patience=max_outage)
+                    await with_retries(attempt, policy, endpoint, patience=max_outage)
                     if clock.left <= 0:
                         lost.append(DeadlineExceeded("late"))
                 except ProviderError as error:

@@ -54,7 +54,6 @@ Makes = Callable[[Any, int], R]
 AtOnce = Makes[tuple[R, Score[Any] | None]]
 """Makes a result, and the score it lacks."""
 CANCEL_GRACE_SECONDS = 5.0
-INTERRUPTED = "interrupted"
 LIST_WINDOW = 2048
 """Units of a list that are fed and not yet handed back, at least: enough to keep every worker busy
 in flat memory.
@@ -288,7 +287,8 @@ class Run(Generic[R]):
     @asynccontextmanager
     async def _going_on(self, grace: float) -> AsyncIterator[None]:
         """Ctrl-C: the first one waits up to `grace` seconds for calls in flight, a second one leaves
-        at once. What finishes within the grace is kept in the folder; nothing more is returned.
+        at once. What finishes within the grace is kept in the folder; nothing more is returned. One
+        that hits in the code of whoever takes the results of a stream closes it, without a grace.
         """
         control = self._control
         with _until_its_end(control):
@@ -299,11 +299,11 @@ class Run(Generic[R]):
                 yield
             except BaseException as error:  # also a closed generator: leave nothing running
                 if isinstance(error, KeyboardInterrupt):
-                    control.stop(INTERRUPTED, halt=True)
+                    control.interrupt()
                 self._exhausted = True
                 with self._room:
                     self._room.notify_all()
-                await self._lane.cancel(grace if control.stopped == INTERRUPTED else 0.0)
+                await self._lane.cancel(grace if control.interrupted else 0.0)
                 raise
             finally:
                 library_loop.no_longer_waiting(self._work)
@@ -397,7 +397,7 @@ class Batch(Generic[R]):
             yield options
             control.progress.account()
         except KeyboardInterrupt:  # it may have hit between two results
-            control.stop(INTERRUPTED, halt=True)
+            control.interrupt()
             raise
         finally:
             spent = {**snapshot(control), "stopped": control.stopped}

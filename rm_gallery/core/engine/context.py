@@ -30,8 +30,8 @@ MOST_SERVED = 20
 CounterName = Literal["calls", "cached", "skipped_by_gate", "retries"]
 _BEGUN_ANEW = (
     "max_workers", "budget", "use_cache", "repeat", "usage", "calls", "cached", "skipped_by_gate",
-    "retries", "in_flight", "served", "unread", "stopped", "stopped_by", "halted", "parent",
-    "calls_out", "first_asked", "batch",
+    "retries", "in_flight", "served", "unread", "stopped", "stopped_by", "halted", "interrupted",
+    "parent", "calls_out", "first_asked", "batch",
 )  # fmt: skip
 _INHERITED = (
     "budget", "use_cache", "repeat", "retry", "max_outage", "rate_share", "offline", "replies",
@@ -75,6 +75,8 @@ class RunControl:
     stopped: str | None = None
     stopped_by: Cause = "caller"
     """Who brought it about that the run stopped."""
+    interrupted: bool = False
+    """Whether the user pressed Ctrl-C."""
     halted: bool = False
     restoring: Callable[[], bool] | None = None
     """Whether results of an earlier part of the run are still to come; None where there is no such
@@ -97,7 +99,8 @@ class RunControl:
     offline: bool = False
     """Whether no model is to be called: what none of the run's `replies` answers raises `NotAsked`."""
     replies: ReplyStore | None = None
-    """Where replies are kept beside the records of the run; None where it keeps no records."""
+    """Where replies are kept beside the records of the run, to compare records when it is continued
+    (what was paid for is found in the cache alone); None where it keeps no records."""
     served: dict[str, set[str]] = field(default_factory=dict)
     """The models that said they answered, where they have other names than the one that was asked,
     by that one.
@@ -178,6 +181,13 @@ class RunControl:
         elif halt and self.calls_out:
             with suppress(RuntimeError):  # the interpreter exits
                 library_loop.get_loop().call_soon_threadsafe(self._cut_unsent)
+
+    def interrupt(self) -> None:
+        """Stop since the user presses Ctrl-C, whatever has stopped it before; what is in flight may
+        still be finished.
+        """
+        self.interrupted = True
+        self.stop("interrupted", halt=True)
 
     def _cut_unsent(self) -> None:
         """End the calls that wait for a turn, of a rate or a pause, which none of them would use."""

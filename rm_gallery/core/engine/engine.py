@@ -55,7 +55,7 @@ judging it.
 LATE_SECONDS = 0.005
 """A call that ends by itself at its deadline says more about it than we do: it gets this long to.
 
-Its HTTP timeout is cut to the deadline (`Call`), and between attempts `persist` raises
+Its HTTP timeout is cut to the deadline (`Call`), and between attempts `with_retries` raises
 DeadlineExceeded. What is later by these seconds `WorkerLane._look` cuts, and gives up
 ABANDON_SECONDS later.
 """
@@ -75,7 +75,7 @@ CHEAP_SECONDS = 2e-4
 """
 LaneName = Literal["loop", "threads"]
 Results = list[tuple[int, Any]]
-"""What came of units, each by its index."""
+"""What came of units, each by its index; of a doubtful one the unit itself, see `Unit.go_on`."""
 Plan = Generator[list[Any], list[Score[Any]], Any]
 """Yields jobs, is sent their scores in the same order, and returns the result. One that yields
 nothing has its result already. Its first part runs where it is drawn, the rest (merging, writing the
@@ -190,7 +190,7 @@ class Unit:
             self.jobs = self._plan.send(scores)
         except StopIteration as end:
             self.is_over, self.result, self.jobs = True, end.value, []
-        self.begun = 0
+        self.taken = 0
         """How many of its jobs are taken."""
         self.remaining = len(self.jobs)
         self.outcomes: list[Score[Any]] = [NOT_RUN] * self.remaining
@@ -579,7 +579,7 @@ class WorkerLane(Lane):
             missing = max(0, self._wanted() - len(self._workers)) if self._pending else 0
             if missing and self.due == math.inf:
                 self._look_at(time.monotonic() + self._beat())
-            jobs = sum(len(unit.jobs) - unit.begun for unit in islice(self._pending, missing))
+            jobs = sum(len(unit.jobs) - unit.taken for unit in islice(self._pending, missing))
             for _ in range(min(missing, jobs)):
                 worker = Worker(StopMark(self._outer))
                 self._workers.add(worker)
@@ -592,8 +592,8 @@ class WorkerLane(Lane):
                 if len(self._workers) > 1 and len(self._workers) > self._wanted():
                     break
                 unit = self._pending[0]
-                i, unit.begun = unit.begun, unit.begun + 1
-                if unit.begun == len(unit.jobs) or unit.work.ended:
+                i, unit.taken = unit.taken, unit.taken + 1
+                if unit.taken == len(unit.jobs) or unit.work.ended:
                     self._pending.popleft()
                 if not unit.work.ended:
                     return unit, i

@@ -150,7 +150,7 @@ async def _complete(llm: BaseModelCall, payload: Json, repeat: int, run: RunCont
         return reply
     call = Call(llm, payload, route, run, deadline, key, cache)
     if may_cache:
-        reply, stored = await _landed(call)
+        reply, stored = await _joined_or_started(call)
     else:
         call.task = cast("asyncio.Task[Any]", asyncio.current_task())
         call.follow(deadline)
@@ -179,7 +179,7 @@ def _reply_cached(llm: BaseModelCall, key: str, run: RunControl, cache: storage.
     return None
 
 
-async def _landed(own: Call) -> Answer:
+async def _joined_or_started(own: Call) -> Answer:
     """What comes of an equal call that is in flight, else of this one. Who goes away leaves the others
     alone; the call ends with the last of them, and nothing is remembered afterwards. Who joins counts
     as no call and as none from the cache.
@@ -362,7 +362,7 @@ class Call(Visit):
         try:
             try:
                 run.check_halted()
-                raw, reply = await persist(
+                raw, reply = await with_retries(
                     self._attempt,
                     run.retry or _policy(llm.max_attempts),
                     self.endpoint,
@@ -373,18 +373,20 @@ class Call(Visit):
             finally:
                 run.calls_out.discard(self)
         except BaseException as error:
-            self._told_instead(error)
+            self._raise_for_the_caller(error)
             raise
         if run.fail_fast is not None:
             run.fail_fast.success()
         stored = llm.kept(raw, reply) if self.key else None
-        # on disk before its sample counts as judged, so that a killed run pays nothing twice
+        # on disk before its sample counts as judged: a killed run pays nothing twice that is cached
         if stored is not None and self.cache is not None:
             self.cache.put(self.key, stored)
         return reply, stored
 
-    def _told_instead(self, error: BaseException) -> None:
-        """Tell the run of what ended the call; raises what the caller is told instead of it."""
+    def _raise_for_the_caller(self, error: BaseException) -> None:
+        """Tell the run of what ended the call; raises what the caller hears in its place, if
+        anything.
+        """
         run = self.run
         if isinstance(error, asyncio.CancelledError) and self._was_cut():
             raise run.not_judged() from None
@@ -432,13 +434,14 @@ class Call(Visit):
                 await self._take_rate()
             run.check_halted()
             if budgets and not limited:
-                # not before: what still waits must not stand in spend.log when the process is killed
+                # without a limit not before: what still waits must not stand in spend.log when the
+                # process is killed; a limited budget has its claim there while the call waits
                 await claims.reserve()
             self.note_sent()
             raw = await self._request()
             reply = llm.read(raw, self.payload)
         except BaseException as error:
-            self._book_failure(claims, error)
+            self._end_failed(claims, error)
             raise
         self._settle(claims, llm.usage(reply, self.expected))
         endpoint.leave(self)
@@ -463,8 +466,11 @@ class Call(Visit):
                 await rate.wait(self.expected, id(self.run))
         self.rated = self.expected
 
-    def _book_failure(self, claims: Claims, error: BaseException) -> None:
-        """Book what an attempt cost that gave no reply, and tell the endpoint what it was."""
+    def _end_failed(self, claims: Claims, error: BaseException) -> None:
+        """End an attempt that gave no reply: book what it cost, tell the endpoint what it was (a
+        name that was served before is most likely being replaced: no verdict on the request), and
+        raise EndpointDown where nobody was served for too long.
+        """
         endpoint, used = self.endpoint, Usage()
         if self.sent is not None and isinstance(error, ProviderError):
             of_nobody = error.kind == "fatal" and error.status in GONE and not error.routed
@@ -594,7 +600,7 @@ class Call(Visit):
             self.run.stop(counting.message or str(error), halt=True, by="endpoint")
 
 
-async def persist(
+async def with_retries(
     call: Callable[[], Awaitable[T]],
     policy: RetryPolicy,
     endpoint: Endpoint,

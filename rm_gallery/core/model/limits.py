@@ -5,7 +5,8 @@ An endpoint is one of three, and all calls of one model and account there share 
 out:
 
     open     calls pass, up to the limit that 429s have set; waiting for a slot stops the sample's clock
-    limited  it sent Retry-After, or nothing is in flight and the last calls were refused; the clock runs
+    limited  it sent Retry-After, not long after which it is only the refused call that waits, or nothing
+             is in flight and the last calls were refused; the clock runs
     down     it served before and now fails call after call: one at a time looks, the others wait
 """
 
@@ -91,7 +92,8 @@ class Visit:
     ) -> None:
         self.endpoint, self.clocks, self.patience = endpoint, clocks, patience
         self.began = endpoint.now()
-        """When its call was first asked for."""
+        """From when its patience counts: its call was first asked for, or in a run that bounds outages
+        the run's first one."""
         self.outage_counts = False
         """Whether an outage is of its samples' time, and no clock stands still for it."""
         self.sent: float | None = None
