@@ -126,11 +126,7 @@ class BaseLLM(BaseModelCall):
         if repeat and isinstance(seed := payload.get("seed"), int):
             payload["seed"] = seed_of(seed, repeat)
         reply: ChatResponse = await library_loop.bridge(complete(self, payload, repeat))
-        if not self.thought_opened:
-            return reply
-        message = reply.message
-        kwargs = {**message.additional_kwargs, OPENED: True}
-        return copy_with(reply, message=copy_with(message, additional_kwargs=kwargs))
+        return _with_opened_thought(reply) if self.thought_opened else reply
 
     chat = library_loop.blocking(achat)
 
@@ -144,6 +140,11 @@ class BaseLLM(BaseModelCall):
         """Text of the reply to one question, with optional earlier turns and system prompt."""
         system = [ChatMessage(role=MessageRole.SYSTEM, content=sys_prompt)] if sys_prompt else []
         return self.chat([*system, *(history or ()), ChatMessage(content=query)], **overrides).text
+
+
+def _with_opened_thought(reply: ChatResponse) -> ChatResponse:
+    kwargs = {**reply.message.additional_kwargs, OPENED: True}
+    return copy_with(reply, message=copy_with(reply.message, additional_kwargs=kwargs))
 
 
 def as_messages(messages: Messages) -> list[Json]:

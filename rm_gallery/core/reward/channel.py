@@ -58,29 +58,34 @@ def ways(llm: BaseLLM, template: type[BasePromptTemplate], channel: str) -> tupl
     that the model or the template does not have.
     """
     own, open_keys = _form_of_replies(template)
+    if channel != "auto" or llm.decides:
+        return (_chosen(llm, template, channel, own),)
+    # an object whose keys are not known beforehand is no strict schema
+    return ("text",) if own or open_keys else FALLBACKS
+
+
+def _chosen(llm: BaseLLM, template: type[BasePromptTemplate], channel: str, own: bool) -> str:
+    """The one channel there is, for a template that may read replies in its `own` way."""
     if llm.decides:
         if channel not in ("auto", "decision") or own:
             problem = f"{template.__name__} reads a text" if own else f"channel is {channel!r}"
             raise ConfigError(
                 f"{problem}, and the decision model {llm.model} writes none; use a chat model."
             )
-        return ("decision",)
-    if channel == "auto":
-        # an object whose keys are not known beforehand is no strict schema
-        return ("text",) if own or open_keys else FALLBACKS
+        return "decision"
     if own and channel != "text":
         raise ConfigError(
             f"{template.__name__} reads replies in its own way; leave channel={channel!r} out, or "
             f"say 'text'."
         )
     if channel not in WEIGHED:
-        return (channel,)
+        return channel
     if llm.enable_thinking:
         raise ConfigError(
             f"channel is {channel!r}, which asks for one token, and {llm.model} thinks first; "
             f"use another one."
         )
-    return ("logprobs",)
+    return "logprobs"
 
 
 @lru_cache(maxsize=256)
@@ -221,15 +226,13 @@ def token_form(question: Question, language: str) -> tuple[str, dict[str, str]]:
     """What one token is to be, for the prompt; and by token (lower case) the answer that it stands
     for.
     """
-    answers, instructions = question.answers, question.instructions
+    answers, told = question.answers, question.instructions
     if question.kind == "predicate" or all(len(answer) == 1 for answer in answers):
-        return f"{' / '.join(answers)}\n{instructions}", {
-            answer.lower(): answer for answer in answers
-        }
+        return f"{' / '.join(answers)}\n{told}", {answer.lower(): answer for answer in answers}
     letters = dict(zip(_LETTERS, answers, strict=False))
     means = {"en": "A letter stands for each answer", "zh": "每个字母代表一个答案"}[language]
     legend = ", ".join(f"{letter.upper()} = {answer}" for letter, answer in letters.items())
-    return f"{instructions}\n{means}: {legend}", letters
+    return f"{told}\n{means}: {legend}", letters
 
 
 # -- what came -------------------------------------------------------------------------------------
@@ -243,8 +246,8 @@ def decision_of(reply: ChatResponse, question: Question, tokens: Mapping[str, st
             the probability.
     """
     entry = next((e for e in token_entries(reply.logprobs) if _plain(e.get("token"))), None)
-    shares_of_tokens = token_shares(entry or {}, lambda token: tokens.get(_plain(token)))
-    shares = {answer: shares_of_tokens.get(answer, 0.0) for answer in question.answers}
+    found = token_shares(entry or {}, lambda token: tokens.get(_plain(token)))
+    shares = {answer: found.get(answer, 0.0) for answer in question.answers}
     total = math.fsum(shares.values())
     if entry is None or total > 1.01:  # beyond 1 they are no probabilities
         raise Unscored(

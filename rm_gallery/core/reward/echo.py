@@ -37,21 +37,33 @@ def without_echoes(
     telling = tuple([text for _, text in material if field.search(_lower(text))])
     if not telling:
         return reply
-    # of one answer alone, what makes the judge unreadable costs nobody else
-    is_alone = sum(tag.startswith(("answer", "response")) for tag, _ in material) <= 1
-    passages, short = _passages(telling, field.pattern, is_alone)
+    answers = sum(tag.startswith(("answer", "response")) for tag, _ in material)
+    return _blanked(reply, telling, answers <= 1, field.pattern)
+
+
+@lru_cache(maxsize=256)
+def _naming(names: tuple[str, ...]) -> re.Pattern[str]:
+    """The names of fields in a text of one case."""
+    return re.compile("|".join(re.escape(name.lower().replace("_", "")) for name in names))
+
+
+def _blanked(reply: str, texts: tuple[str, ...], one: bool, fields: str) -> str:
+    """The reply with blanks for what it copies from these texts; of `one` answer alone, what makes
+    the judge unreadable costs nobody else.
+    """
+    passages, short = _passages(texts, fields, one)
     if not (passages or short):
         return reply
     plain, exact = _compared(reply), _compared(reply, digits=True)
     spans = [
         (at, at + _SHORTEST)
-        for at in _near(plain, field.pattern)
+        for at in _near(plain, fields)
         if plain[at : at + _SHORTEST] in passages
     ]
-    as_written = [span for text, _ in short for span in _spans_of(text, exact)]
+    as_written = [span for text, _ in short for span in _found(text, exact)]
     if not as_written:  # a copy may have another number, which is no more the judge's own
         spans += [
-            span for written, text in short if text != written for span in _spans_of(text, plain)
+            span for written, text in short if text != written for span in _found(text, plain)
         ]
     copied = _places(reply, spans, digits=False) | _places(reply, as_written, digits=True)
     if not copied:
@@ -61,13 +73,7 @@ def without_echoes(
     )
 
 
-@lru_cache(maxsize=256)
-def _naming(names: tuple[str, ...]) -> re.Pattern[str]:
-    """The names of fields in a text of one case."""
-    return re.compile("|".join(re.escape(name.lower().replace("_", "")) for name in names))
-
-
-def _spans_of(text: str, where: str) -> list[tuple[int, int]]:
+def _found(text: str, where: str) -> list[tuple[int, int]]:
     """Where a text stands in another."""
     return [match.span() for match in re.finditer(re.escape(text), where)]
 
