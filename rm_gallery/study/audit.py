@@ -302,7 +302,7 @@ class Prepared:
 
     def cost(self, prices: PriceTable | None = None) -> AuditCost:
         """What it takes, from the questions themselves."""
-        prompts = len(self.pairs.materials)
+        prompts = len(self.pairs.first)
         if not asks_a_model(self.reward):
             return AuditCost(prompts, self.n_questions, 0, None)
         calls = sum(sheet.calls() for sheet in self.rounds)
@@ -360,7 +360,7 @@ class Prepared:
             judge=judge,
             endpoint=endpoint,
             data=self.data,
-            prompts=len(self.pairs.materials),
+            prompts=len(self.pairs.first),
             questions=n_questions,
             scored=n_scored,
             missing=worst_case_bounds(n_questions, n_scored, 0.0, missing_of(outcomes)).missing,

@@ -19,7 +19,15 @@ from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.figures import Record
-from rm_gallery.gallery.benchmarks.judgements import Judged, Judgement, Pair, Status, sign, worst
+from rm_gallery.gallery.benchmarks.judgements import (
+    Judged,
+    Judgement,
+    Pair,
+    Status,
+    cluster_of,
+    sign,
+    worst,
+)
 from rm_gallery.gallery.benchmarks.lead import worth
 from rm_gallery.study.cards import conflicts_figures
 from rm_gallery.study.doors import Asked, Keywords, door
@@ -128,9 +136,10 @@ def conflicts(asked: Asked, **keywords: Unpack[Keywords]) -> Conflicts:
     sheet = Questionnaire(built)
     games: list[SampleComparisons] = []
     for sample in samples:
-        pairs = combinations(range(len(sample.output)), 2)
+        pairs, cluster = combinations(range(len(sample.output)), 2), cluster_of(sample)
         if comparisons := {
-            (i, j): sheet.comparison(sample, sample.output[i], sample.output[j]) for i, j in pairs
+            (i, j): sheet.comparison(sample, sample.output[i], sample.output[j], cluster)
+            for i, j in pairs
         }:
             games.append((sample, comparisons))
     if not games:

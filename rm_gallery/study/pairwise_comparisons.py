@@ -20,7 +20,6 @@ from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     Pair,
     Status,
-    cluster_of,
     judged,
     sign,
     worst,
@@ -68,11 +67,13 @@ class Questionnaire:
         self.reward = reward
         self.comparing = reward.compares
         self.questions: dict[str, DataSample] = {}
+        self.clusters: dict[str, str] = {}
+        """What each question is about, as in `PairwiseComparison.cluster`."""
         self.outcomes: dict[str, Judged] = {}
 
     # -- asking ------------------------------------------------------------------------------------
 
-    def ask(self, of: DataSample, outputs: Sequence[DataOutput]) -> str:
+    def ask(self, of: DataSample, outputs: Sequence[DataOutput], cluster: str) -> str:
         """Add a question about these answers to the prompt of `of`; returns its key."""
         sample = copy_with(
             of, unique_id=of.sample_id, output=[_fresh(output) for output in outputs]
@@ -85,23 +86,25 @@ class Questionnaire:
             if n < 2 or kind.order(self.reward, sample, n, salt) == [*range(n)]:
                 break
         self.questions.setdefault(sample.unique_id, sample)
+        self.clusters[sample.unique_id] = cluster
         return sample.unique_id
 
     def comparison(
-        self, of: DataSample, first: DataOutput, second: DataOutput
+        self, of: DataSample, first: DataOutput, second: DataOutput, cluster: str
     ) -> PairwiseComparison:
         """Add the questions that compare two answers."""
         if not self.comparing:
-            keys = [self.ask(of, [output]) for output in (first, second)]
+            shown = [[first], [second]]
         elif (
             self.reward.kind == "pairwise"
             and self.reward.judged
             and getattr(self.reward, "both_orders", False)
         ):
-            keys = [self.ask(of, [first, second])]
+            shown = [[first, second]]
         else:
-            keys = [self.ask(of, [first, second]), self.ask(of, [second, first])]
-        return PairwiseComparison(tuple(keys), cluster_of(of))
+            shown = [[first, second], [second, first]]
+        keys = [self.ask(of, outputs, cluster) for outputs in shown]
+        return PairwiseComparison(tuple(keys), cluster)
 
     def calls(self) -> int:
         """Judgements the questions take: one model call each where a model judges and no reply is
