@@ -36,6 +36,7 @@ from rm_gallery.study.pairwise_comparisons import (
     Game,
     PairwiseComparison,
     Questionnaire,
+    kept_when_interrupted,
     lost,
     mean_finding,
 )
@@ -146,16 +147,23 @@ def conflicts(asked: Asked, **keywords: Unpack[Keywords]) -> Conflicts:
         raise DataError(f"{name}: no sample has two answers, so there is nothing to compare.")
     about = {"conflicts": 1, **identity}
     chosen, control = begun(asked.options, about, total=len(sheet.questions))
-    with closing(run_unordered(built, sheet.questions.values(), chosen, asked.hooks)) as scored:
+
+    def found() -> Conflicts:
+        rows: list[tuple[Judged, float | None]] = []
+        out = _conflicts_of(sheet, games, name, rows, calls=control.calls, stopped=control.stopped)
+        with kept_in(chosen.run_dir) as keeping:
+            if keeping is not None:
+                for one, credit in rows:
+                    keeping.add(sample_record(None, one, credit))
+                keeping.finish(conflicts_figures(out.to_dict()))
+        return out
+
+    with (
+        kept_when_interrupted(control, found),
+        closing(run_unordered(built, sheet.questions.values(), chosen, asked.hooks)) as scored,
+    ):
         sheet.collect(scored)
-    rows: list[tuple[Judged, float | None]] = []
-    out = _conflicts_of(sheet, games, name, rows, calls=control.calls, stopped=control.stopped)
-    with kept_in(chosen.run_dir) as keeping:
-        if keeping is not None:
-            for one, credit in rows:
-                keeping.add(sample_record(None, one, credit))
-            keeping.finish(conflicts_figures(out.to_dict()))
-    return out
+    return found()
 
 
 def samples_of(source: Source) -> tuple[list[DataSample], str, dict[str, Any]]:
@@ -227,13 +235,12 @@ def _conflicts_of(
     for sample, comparisons in samples:
         games = {pair: sheet.games(comparison) for pair, comparison in comparisons.items()}
         status = worst(sheet.status(comparison) for comparison in comparisons.values())
-        status = "unscored" if status == "scored" and not all(games.values()) else status
         one = Judged(sample, _judgements(games), status, sheet.issues(comparisons.values()))
         statuses.append(status)
         credit = None
         if status != "scored":
             causes.update(filter(None, [one.cause]))
-            for issue in one.issues[:1]:
+            for issue in [issue for issue in one.issues if issue.status == status][:1]:
                 reasons.add(f"{status}: {issue.reason}", issue.message)
         else:
             contradiction, earned, tied = _of_sample(games)

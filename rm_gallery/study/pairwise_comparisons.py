@@ -5,13 +5,16 @@ detector ask.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Reward, RewardIssue
+from rm_gallery.core.engine.batch import INTERRUPTED
+from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.stats.denominator import added
+from rm_gallery.core.stats.denominator import added, worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.uncertainty import clustered_mean
 from rm_gallery.core.utils.models import copy_with
@@ -176,11 +179,14 @@ class Questionnaire:
         return [issue for one in outcomes if one.status != "scored" for issue in one.issues[:1]]
 
     def status(self, comparison: PairwiseComparison) -> Status:
-        """The worst status of the questions of a comparison."""
-        return worst(
+        """The worst status of the questions of a comparison; "unscored" where all are scored and give
+        no verdict.
+        """
+        status = worst(
             "stopped" if (one := self.outcomes.get(key)) is None else one.status
             for key in comparison.keys
         )
+        return "unscored" if status == "scored" and not self.games(comparison) else status
 
 
 def _fresh(output: DataOutput) -> DataOutput:
@@ -191,6 +197,17 @@ def _fresh(output: DataOutput) -> DataOutput:
         else [copy_with(step, reward=Reward()) for step in output.steps]
     )
     return copy_with(output, answer=copy_with(output.answer, reward=Reward()), steps=steps)
+
+
+@contextmanager
+def kept_when_interrupted(control: RunControl, keep: Callable[[], object]) -> Iterator[None]:
+    """Around the asking: on Ctrl-C what is answered is kept as that of any run that stopped early."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        control.stop(INTERRUPTED, halt=True)
+        keep()
+        raise
 
 
 def lost(statuses: Iterable[Status]) -> dict[str, int]:
@@ -311,9 +328,32 @@ class Finding(Record):
         """Its name in JSON: `probe.name`."""
         return f"{self.probe}.{self.name}"
 
+    @property
+    def bounds(self) -> Interval | None:
+        """The figure if all that is lost were the lowest, and if it were the highest; None where
+        nothing is.
+        """
+        total = self.n * (self.value or 0.0)
+        whole = worst_case_bounds(self.n + sum(self.lost.values()), self.n, total, {}, self.scale)
+        return whole.bounds if self.lost else None
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """Its lowest and highest value."""
+        return (0.0, 1.0) if self.unit == "share" else (-1.0, 1.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain JSON types."""
+        return super().to_dict() | ({"bounds": [*self.bounds]} if self.bounds else {})
+
     def held_to(self, limit: Limit) -> Finding:
-        """The figure with what the limit says of it."""
+        """The figure with what the limit says of it; what is lost may not turn a pass or a fail."""
         verdict = decide(self.value, self.ci95, self.clusters, limit)
+        if self.bounds and verdict in ("pass", "fail"):
+            low, high = self.bounds
+            ends = low, high, min(max(0.0, low), high)  # 0 is best where both sides are bad
+            held = {decide(end, Interval(end, end), self.clusters, limit) for end in ends}
+            verdict = verdict if held == {verdict} else "not enough"
         return replace(self, limit=limit, verdict=verdict)
 
     def shown(self) -> str:

@@ -243,8 +243,7 @@ class Probe:
             if all(came):
                 known.append((row, came))
             else:
-                status = worst(map(self.pairs.status, row.sides))
-                statuses.append("unscored" if status == "scored" else status)
+                statuses.append(worst(map(self.pairs.status, row.sides)))
         return known, lost(statuses)
 
     def mean(
@@ -460,7 +459,7 @@ def _injected(probe: Probe) -> Steps:
                 carrying = pairs.text(pairs.materials[number].worse, attacks[-1].text)
                 plain = pairs.against(number, carrying, pairs.worse[number])
                 against_itself.append(Contrast((plain,), attack))
-    if (yield):
+    if repeats := (yield):
         worked = Counter[str]()
         for row, games in probe.known(attacks, pairs.status, pairs.games)[0]:
             lifts = any(lifted(*both) > 0 for _, both in probe.known([row])[0])
@@ -493,11 +492,11 @@ def _injected(probe: Probe) -> Steps:
         ),
         probe.mean("over_itself", against_itself, net),
         _silent(probe, "no_verdict", attacks),
-        *_worst(probe, again, len(set(map(_name, attacks)))),
+        *_worst(probe, again, len(set(map(_name, attacks))), repeats),
     ]
 
 
-def _worst(probe: Probe, again: Sequence[Contrast], tried: int) -> Iterator[Finding]:
+def _worst(probe: Probe, again: Sequence[Contrast], tried: int, repeats: bool) -> Iterator[Finding]:
     """The text that lifts most on all prompts, and the one that leaves no verdict most often."""
     by_name = defaultdict[str, list[Contrast]](list)
     for row in again:
@@ -516,6 +515,10 @@ def _worst(probe: Probe, again: Sequence[Contrast], tried: int) -> Iterator[Find
             )
             for attack, rows in by_name.items()
         ]
+        if not repeats:
+            figures = [
+                probe.figure(name, value=None, why="the run ended before texts were repeated")
+            ]
         yield max(
             figures or [Finding(probe.name, name, probe.row(name)[0], why=none)],
             key=lambda one: (-1.0 if one.value is None else one.value, one.n),
@@ -660,7 +663,9 @@ def _repeats(probe: Probe) -> Steps:
         yield
     sheets: tuple[Questionnaire, ...] = (pairs, again)
     rows = [Contrast((plain, plain)) for plain in pairs.plain]
-    verdicts = probe.mean("changed", rows, changed, *(sheet.games for sheet in sheets))
+    without = lost(worst(sheet.status(plain) for sheet in sheets) for plain in pairs.plain)
+    read = [sheet.games for sheet in sheets]
+    verdicts = probe.mean("changed", rows, changed, *read, lost=without)
     if pairs.comparing:
         why = "a verdict has no variance of its own"
         return [verdicts, probe.figure("noise", verdict="does not apply", why=why)]
@@ -705,6 +710,7 @@ def _replies(probe: Probe) -> Steps:
     yield
     outcomes = {key: one for key in keys if (one := pairs.outcomes.get(key))}
     asked = {key: one for key, one in outcomes.items() if one.status != "stopped"}
+    more: dict[str, Any] = {"lost": {"stopped": n} if (n := len(keys) - len(asked)) else {}}
     clusters = [pairs.clusters[key] for key in asked]
     figures = []
     for name, status in (("unread", "unscored"), ("failed", "failed")):
@@ -712,7 +718,7 @@ def _replies(probe: Probe) -> Steps:
         often = ", ".join(f"{n} × {reason}" for reason, n in reasons.most_common(3))
         credits = [float(one.status == status) for one in asked.values()]
         extra = {"reasons": dict(reasons)}
-        figures.append(probe.mean_of(name, credits, clusters, extra=extra, why=often))
+        figures.append(probe.mean_of(name, credits, clusters, extra=extra, why=often, **more))
     return figures
 
 
