@@ -24,6 +24,7 @@ from rm_gallery import (
     reward_function,
 )
 from rm_gallery.core.utils.errors import ProviderError
+from rm_gallery.study.attacks import forgeries
 from rm_gallery.study.fuzz import MUTATIONS
 from tests.golden.golden import Line, check, files
 from tests.support.system import require_bubblewrap
@@ -216,6 +217,17 @@ def test_a_missing_score_is_worth_what_others_get_whatever_its_status(unscored: 
     assert order.index("gold") < order.index("empty") < order.index("wrong")
     [fault] = [fault for fault in found.faults if fault.name == "breaking_pays"]
     assert "empty 0.333333" in fault.what
+
+
+@pytest.mark.parametrize("given", ["gold", "reference"])
+def test_a_case_with_code_tests_is_forged_with_or_without_an_answer(given: str) -> None:
+    """Its tests are the task's; the right answer may be a reference alone."""
+    right = "def add(a, b):\n    return a + b"
+    case = {"prompt": "Write add.", given: right, "tests": ["assert add(1, 2) == 3"]}
+    found = fuzz_reward(always, [case], texts=5)
+    assert found.tried["forged"] == len(forgeries())
+    checked = check_reward(always, [case], forge=True)
+    assert len([one for one in checked.tried if "_answer" in one.text]) == len(forgeries())
 
 
 def test_a_function_that_no_process_can_be_sent_is_noted() -> None:
