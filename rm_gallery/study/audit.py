@@ -28,6 +28,7 @@ from rm_gallery.core.utils.file import write_whole
 from rm_gallery.core.utils.names import check_known, unknown_name
 from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import Record, html_lines, html_table
+from rm_gallery.gallery.benchmarks.judgements import Status
 from rm_gallery.gallery.benchmarks.lead import worth
 from rm_gallery.study.attacks import BUILT_IN, TEXTS, Material, built_in, from_samples
 from rm_gallery.study.cards import audit_figures
@@ -370,7 +371,7 @@ class Prepared:
         outcomes = [one for sheet in self.rounds for one in sheet.outcomes.values()]
         n_questions = self.n_questions
         n_scored = sum(one.status == "scored" for one in outcomes)
-        never = ["stopped"] * (n_questions - len(outcomes))
+        never: list[Status] = ["stopped"] * (n_questions - len(outcomes))
         card = Audit(
             reward=self.reward.name,
             kind=self.reward.kind,

@@ -291,6 +291,25 @@ def test_two_folders_are_compared_or_it_is_said_what_they_hold(kept: Kept) -> No
         assert refused(done, kept), done
 
 
+@pytest.mark.parametrize("form", ["md", "html"])
+def test_a_page_of_conflicts_has_the_figures_of_the_command_and_no_others(
+    form: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two orders that disagree are its symmetry, which the samples' own flips stood beside."""
+    monkeypatch.chdir(place)
+    told = json.loads(json.loads(Path("conflicts.json").read_text())[1])
+    done = command("report", "conflicts", "--format", form, "--out", "page")
+    text = (
+        html.unescape(Path("page").read_text(encoding="utf-8"))
+        .replace("\\", "")
+        .replace("\xa0", " ")
+    )
+    assert done.code == 0 and "order is swapped" not in text and "is shown first wins" not in text
+    for name, found in told["figures"].items():
+        if found["value"] is not None:
+            assert f"{name}: {100 * found['value']:.1f} % (n = {found['n']:,}" in text, name
+
+
 STOPS = {"budget": 1, "interrupt": 130, "endpoint": 1}
 """What ends a run early, and the exit code."""
 
