@@ -159,14 +159,19 @@ def findings(
     for sentence in map(str, suspicion.get("said") or ()):
         level = "warn" if suspicion.get("found") else "info"
         yield level, f"{sentence[:1].upper()}{sentence[1:]}."
+    own = _dict(figures.get("figures"))
+    for name, one in own.items():
+        if (value := _dict(one).get("value")) is not None:
+            yield "info", f"{name}: {percent(value)} (n = {one['n']:,}): {one['what']}."
     flips, first = summary.positions.flips, summary.positions.first
-    if flips.n:
+    # what a command says of orders by its own count stands alone
+    if flips.n and not own:
         yield (
             ("warn" if (flips.value or 0) > MANY_FLIPS else "good" if praise else "info"),
             f"{percent(flips.value)} of {flips.n:,} pairs get another verdict when their order is "
             f"swapped; {_preference(first)}.",
         )
-    elif first.n:
+    elif first.n and not own:
         yield "info", f"Over {first.n:,} verdicts in one order, {_preference(first)}."
     counts = {
         "rows are equal to an earlier one and count like all others": "duplicates",

@@ -157,8 +157,9 @@ def print_check(check: RewardCheck) -> None:
     lines += [f"{finding.level}: {finding.name}: {finding.what}" for finding in check.findings] or [
         "nothing was found"
     ]
+    without = "refused" if "refused" in check.missing else "as others"
     gains = [
-        f"{name} {'as others' if score is None else f'{score:.3g}'}"
+        f"{name} {without if score is None else f'{score:.3g}'}"
         for name, score in check.training.items()
     ]
     lost = [f"{effect} ({', '.join(trainers)})" for effect, trainers in check.missing.items()]

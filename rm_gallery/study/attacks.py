@@ -20,6 +20,7 @@ from rm_gallery.core.sandbox.code_test_spec import names_wanted
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.models import copy_with
+from rm_gallery.gallery.benchmarks.judgements import cluster_of
 from rm_gallery.gallery.rm.code import tests_of
 
 BUILT_IN = "built-in questions (version 1)"
@@ -40,6 +41,8 @@ class Material:
     """The good answer in other words."""
     asked: DataSample | None = None
     """The prompt in other words."""
+    cluster: str = ""
+    """Pairs of one cluster are about the same prompt and are not independent."""
 
     @property
     def language(self) -> str:
@@ -97,7 +100,7 @@ def _question(row: Mapping[str, str]) -> Material:
         )
         for name, preference in (("good", "chosen"), ("worse", "rejected"), ("reworded", "chosen"))
     )
-    return Material(question, good, worse, reworded, asked)
+    return Material(question, good, worse, reworded, asked, cluster_of(question))
 
 
 def from_samples(samples: Iterable[DataSample], name: str) -> tuple[list[Material], int]:
@@ -112,7 +115,7 @@ def from_samples(samples: Iterable[DataSample], name: str) -> tuple[list[Materia
         good, worse = by.get("chosen"), by.get("rejected")
         if good is not None and worse is not None and text_of(good) != text_of(worse):
             own = copy_with(sample, unique_id=f"{sample.sample_id}@{number}", output=[])
-            materials.append(Material(own, good, worse))
+            materials.append(Material(own, good, worse, cluster=cluster_of(sample)))
         else:
             without += 1
     if not materials:
@@ -307,6 +310,9 @@ def forged_answers(sample: DataSample) -> dict[str, DataOutput]:
     Raises:
         Unscored: the sample has no code tests, or they are malformed.
     """
+    if not sample.output:  # the tests are the task's, whose right answer may be a reference alone
+        empty = DataOutput(answer=Step(role="assistant", content=""))
+        sample = copy_with(sample, output=[empty])
     names = "\n".join(
         f"{name} = _answer" for name in sorted(names_wanted(tests_of(sample, "forge")))
     )

@@ -13,6 +13,7 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions, whole
 from rm_gallery.core.model.budget import PriceTable, Usage
 from rm_gallery.core.reward.compose import Composition
@@ -27,6 +28,7 @@ from rm_gallery.core.utils.file import write_whole
 from rm_gallery.core.utils.names import check_known, unknown_name
 from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import Record, html_lines, html_table
+from rm_gallery.gallery.benchmarks.judgements import Status
 from rm_gallery.gallery.benchmarks.lead import worth
 from rm_gallery.study.attacks import BUILT_IN, TEXTS, Material, built_in, from_samples
 from rm_gallery.study.cards import audit_figures
@@ -37,6 +39,8 @@ from rm_gallery.study.pairwise_comparisons import (
     Questionnaire,
     Verdict,
     figure_text,
+    kept_when_interrupted,
+    lost,
     missing_of,
     reasons_of,
 )
@@ -113,7 +117,7 @@ class Audit(Record):
         findings: every figure, in the order of the probes.
         verdict: the worst verdict of all figures that have a limit.
         missing: how many questions have no score by who caused it (endpoint, judge, answer, data,
-            rule, caller).
+            rule, caller), and `lost` by outcome.
         reasons: why questions have no score, "status: reason" to number and an example.
         calls: requests made to the judge; `cached` replies came from the cache; `usage` holds
             tokens and cost.
@@ -136,6 +140,7 @@ class Audit(Record):
     findings: tuple[Finding, ...]
     reasons: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     missing: Mapping[str, int] = field(default_factory=dict)
+    lost: Mapping[str, int] = field(default_factory=dict)
     calls: int = 0
     cached: int = 0
     usage: Mapping[str, Any] = field(default_factory=dict)
@@ -200,8 +205,9 @@ class Audit(Record):
         """Everything as plain JSON types."""
         own = super().to_dict()
         del own["findings"]
-        if not self.constant:
-            del own["constant"]
+        for name in ("constant", "lost"):
+            if not own[name]:
+                del own[name]
         shown = {finding.key: finding.to_dict() for finding in self.findings}
         card = {"verdict": self.verdict, "counts": self.counts, **own, "findings": shown}
         return {"worth": worth(audit_figures(card)), **card}
@@ -302,7 +308,7 @@ class Prepared:
 
     def cost(self, prices: PriceTable | None = None) -> AuditCost:
         """What it takes, from the questions themselves."""
-        prompts = len(self.pairs.materials)
+        prompts = len(self.pairs.first)
         if not asks_a_model(self.reward):
             return AuditCost(prompts, self.n_questions, 0, None)
         calls = sum(sheet.calls() for sheet in self.rounds)
@@ -321,66 +327,84 @@ class Prepared:
         )
         chosen, control = begun(chosen, {"audit": 1, **self.identity})
         started = time.monotonic()
-        calls, cached, usage = 0, 0, dict[str, Any]()
         # each with its repeat and its folder; what the first answers make worth asking comes right
         # after them
         asking = [(sheet, repeat, repeat) for repeat, sheet in enumerate(self.rounds)]
         asking.insert(1, (self.pairs, 0, len(self.rounds)))
-        for turn, (sheet, repeat, folder) in enumerate(asking):
-            if control.stopped:
-                break
-            if turn == 1:
-                for probe in self.probes:
-                    probe.go(True)
-            questions = [
-                question for key, question in sheet.questions.items() if key not in sheet.outcomes
-            ]
-            if not questions:
-                continue
-            one = replace(
-                chosen,
-                total=len(questions),
-                repeat=chosen.repeat + repeat,
-                run_dir=repeat_folder(chosen.run_dir, folder),
+        spent: dict[str, Any] = {"calls": 0, "cached": 0, "usage": {}}
+
+        def card() -> Audit:
+            return self._card(
+                chosen.run_dir, seconds=time.monotonic() - started, stopped=control.stopped, **spent
             )
-            with closing(run_unordered(self.reward, questions, one, values)) as scored:
-                sheet.collect(scored)
-            # the counters begin anew with every round
-            calls, cached = calls + control.calls, cached + control.cached
-            for name, value in usage_of(control).items():
-                if value is not None:
-                    usage[name] = usage.get(name, 0) + value
+
+        with kept_when_interrupted(control, card):
+            for turn, (sheet, repeat, folder) in enumerate(asking):
+                if control.stopped:
+                    break
+                if turn == 1:
+                    for probe in self.probes:
+                        probe.go(True)
+                questions = [
+                    question
+                    for key, question in sheet.questions.items()
+                    if key not in sheet.outcomes
+                ]
+                if not questions:
+                    continue
+                one = replace(
+                    chosen,
+                    total=len(questions),
+                    repeat=chosen.repeat + repeat,
+                    run_dir=repeat_folder(chosen.run_dir, folder),
+                )
+                try:
+                    with closing(run_unordered(self.reward, questions, one, values)) as scored:
+                        sheet.collect(scored)
+                finally:
+                    _add(spent, control)
+        return card()
+
+    def _card(self, run_dir: str | None, **spent: Any) -> Audit:
+        """The card of what is answered by now, kept where the run is."""
         judge, endpoint = judge_of(self.reward)
         outcomes = [one for sheet in self.rounds for one in sheet.outcomes.values()]
         n_questions = self.n_questions
         n_scored = sum(one.status == "scored" for one in outcomes)
+        never: list[Status] = ["stopped"] * (n_questions - len(outcomes))
         card = Audit(
             reward=self.reward.name,
             kind=self.reward.kind,
             judge=judge,
             endpoint=endpoint,
             data=self.data,
-            prompts=len(self.pairs.materials),
+            prompts=len(self.pairs.first),
             questions=n_questions,
             scored=n_scored,
             missing=worst_case_bounds(n_questions, n_scored, 0.0, missing_of(outcomes)).missing,
+            lost=lost([*(one.status for one in outcomes), *never]),
             findings=tuple(finding for probe in self.probes for finding in probe.findings()),
             reasons=reasons_of(outcomes),
-            calls=calls,
-            cached=cached,
-            usage=usage,
-            seconds=time.monotonic() - started,
             seed=self.asked.source.seed,
-            stopped=control.stopped,
             notes=(
                 *self.notes,
                 *(self.reward.notes() if isinstance(self.reward, Composition) else ()),
             ),
             constant=_constant(self.rounds, 1.0 if self.reward.higher_is_better else -1.0),
+            **spent,
         )
-        if chosen.run_dir is not None:
-            card.save(chosen.run_dir)
+        if run_dir is not None:
+            card.save(run_dir)
         return card
+
+
+def _add(spent: dict[str, Any], control: RunControl) -> None:
+    """Count what a round took: the counters begin anew with every one."""
+    spent["calls"] += control.calls
+    spent["cached"] += control.cached
+    for name, value in usage_of(control).items():
+        if value is not None:
+            spent["usage"][name] = spent["usage"].get(name, 0) + value
 
 
 def _constant(sheets: Sequence[Questionnaire], turn: float) -> str:

@@ -20,7 +20,10 @@ def audit_figures(card: Mapping[str, Any]) -> Figures:
     counts = ", ".join(f"{n} {verdict}" for verdict, n in card["counts"].items())
     figures = {
         **card,
-        **counts_of(card["scored"], {"unscored": card["questions"] - card["scored"]}),
+        # an earlier version did not tell what became of them
+        **counts_of(
+            card["scored"], card.get("lost") or {"unscored": card["questions"] - card["scored"]}
+        ),
         "rule": TRUST_CARD,
         "benchmark": "trust card",
         "score": None,

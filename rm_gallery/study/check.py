@@ -83,7 +83,9 @@ class RewardCheck(Record):
     findings: list[Weakness] = field(default_factory=list)
     training: dict[str, float | None] = field(default_factory=dict)
     """Score in training by kind of completion, best first: those that try to break the reward and
-    honest ones. None where no completion caused it, or where the reward's range is open."""
+    honest ones. None for no score, whatever its status, that the completion is not shown to have caused:
+    it is worth what others get, and has their mean's place; where the reward's range is open, trainers
+    refuse what is missing."""
     missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """What a missing score becomes that the completion did not cause (mean, none, error or refused),
     and the trainers that treat it so.
@@ -462,26 +464,25 @@ class Checking(Trials):
         broken: dict[str, float | None] = dict.fromkeys(ends, self.reward.worst_score)
         training["outage"] = None
         for one in self.judge([(case, asked)], blame="probe", progress=False):
-            scored, value = one.scored, one.scored.value
-            if value is not None and not broken_by_answer(scored):
-                training[one.kind] = value
-            elif scored.status == "failed" and scored.cause in ("judge", "rule"):
-                broken[one.kind] = fmean(scores)  # not shown to be the completion's fault
-            else:
-                broken[one.kind] = value
+            shown = one.scored.value is not None and not broken_by_answer(one.scored)
+            (training if shown else broken)[one.kind] = one.scored.value
         lowest = min(scores, key=lambda score: self.turn * score)
+        # a missing score that no completion is shown to have caused is worth what others get, whatever
+        # its status; without a worst score trainers refuse the reward
+        others = None if self.reward.worst_score is None else fmean(scores)
+        told = {**training, **broken}
+        gets = {name: others if score is None else score for name, score in told.items()}
         paying = [
-            f"{name} {score:g}"
-            for name, score in broken.items()
-            if score is not None and self.less(lowest, score)
+            f"{name} {got:g}"
+            for name in broken
+            if (got := gets[name]) is not None and self.less(lowest, got)
         ]
         if paying:
             self._say("breaking_pays", got=", ".join(paying), lowest=lowest)
         ranked = sorted(
-            {**training, **broken}.items(),
-            key=lambda item: math.inf if item[1] is None else -self.turn * item[1],
+            gets.items(), key=lambda item: math.inf if item[1] is None else -self.turn * item[1]
         )
-        return dict(ranked)
+        return {name: told[name] for name, _ in ranked}
 
     def _doors(self) -> None:
         """What trainers ask of a reward beside its scores: a task that is None, and pickling."""

@@ -290,7 +290,8 @@ def _check_credits(samples: RunSamples) -> None:
     """
     report, without = samples.run.report, np.isnan(samples.samples["credit"])
     own_unit = samples.run.rule == MEAN_SCORE
-    if report.get("n_scored") and bool(without.all()) and not own_unit:
+    kept = report.get("n_scored") or (report and not len(without))
+    if kept and bool(without.all()) and not own_unit:
         raise ConfigError(
             f"{samples.run.holds}, a figure that no sample has a share of, so that samples cannot be "
             f"compared; rm-gallery report writes a page about each run."

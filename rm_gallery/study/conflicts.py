@@ -18,7 +18,14 @@ from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.figures import Record
-from rm_gallery.gallery.benchmarks.judgements import Judged, Judgement, Pair, sign, worst
+from rm_gallery.gallery.benchmarks.judgements import (
+    Judged,
+    Judgement,
+    Pair,
+    cluster_of,
+    sign,
+    worst,
+)
 from rm_gallery.gallery.benchmarks.lead import worth
 from rm_gallery.study.cards import conflicts_figures
 from rm_gallery.study.doors import Asked, Keywords, door
@@ -26,6 +33,7 @@ from rm_gallery.study.pairwise_comparisons import (
     Finding,
     PairwiseComparison,
     Questionnaire,
+    kept_when_interrupted,
     lost,
     mean_finding,
     missing_of,
@@ -133,32 +141,40 @@ def conflicts(asked: Asked, **keywords: Unpack[Keywords]) -> Conflicts:
     sheet = Questionnaire(built)
     games: list[SampleComparisons] = []
     for sample in samples:
-        pairs = combinations(range(len(sample.output)), 2)
+        pairs, cluster = combinations(range(len(sample.output)), 2), cluster_of(sample)
         if comparisons := {
-            (i, j): sheet.comparison(sample, sample.output[i], sample.output[j]) for i, j in pairs
+            (i, j): sheet.comparison(sample, sample.output[i], sample.output[j], cluster)
+            for i, j in pairs
         }:
             games.append((sample, comparisons))
     if not games:
         raise DataError(f"{name}: no sample has two answers, so there is nothing to compare.")
     chosen, control = begun(asked.options, {"conflicts": 1, **identity}, total=len(sheet.questions))
-    with closing(run_unordered(built, sheet.questions.values(), chosen, asked.hooks)) as scored:
+
+    def conclude() -> Conflicts:
+        rows = [_row_of(sheet, sample, comparisons) for sample, comparisons in games]
+        report = _conflicts_of(
+            rows,
+            reward=built.name,
+            kind=built.kind,
+            judge=judge_of(built)[0],
+            data=name,
+            calls=control.calls,
+            stopped=control.stopped,
+        )
+        with kept_in(chosen.run_dir) as keeping:
+            if keeping is not None:
+                for row in rows:
+                    keeping.add(sample_record(None, row.judged, row.credit))
+                keeping.finish(conflicts_figures(report.to_dict()))
+        return report
+
+    with (
+        kept_when_interrupted(control, conclude),
+        closing(run_unordered(built, sheet.questions.values(), chosen, asked.hooks)) as scored,
+    ):
         sheet.collect(scored)
-    rows = [_row_of(sheet, sample, comparisons) for sample, comparisons in games]
-    out = _conflicts_of(
-        rows,
-        reward=built.name,
-        kind=built.kind,
-        judge=judge_of(built)[0],
-        data=name,
-        calls=control.calls,
-        stopped=control.stopped,
-    )
-    with kept_in(chosen.run_dir) as keeping:
-        if keeping is not None:
-            for row in rows:
-                keeping.add(sample_record(None, row.judged, row.credit))
-            keeping.finish(conflicts_figures(out.to_dict()))
-    return out
+    return conclude()
 
 
 def samples_of(source: Source) -> tuple[list[DataSample], str, dict[str, Any]]:

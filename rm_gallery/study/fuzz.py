@@ -174,9 +174,7 @@ def fuzz_reward(
 
 
 def _forged(case: Case) -> list[Trial]:
-    """Programs that want to pass the code tests of a case that has an answer; none without tests."""
-    if not case.written and case.gold is None:
-        return []
+    """Programs that want to pass the code tests of a case; none without tests."""
     try:
         return [Trial("forged", output) for output in forged_answers(case.sample).values()]
     except Unscored:

@@ -5,13 +5,15 @@ detector ask.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Reward, RewardIssue
+from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.stats.denominator import added
+from rm_gallery.core.stats.denominator import added, worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.uncertainty import clustered_mean
 from rm_gallery.core.utils.models import copy_with
@@ -20,7 +22,6 @@ from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     Pair,
     Status,
-    cluster_of,
     judged,
     sign,
     worst,
@@ -68,11 +69,13 @@ class Questionnaire:
         self.reward = reward
         self.comparing = reward.compares
         self.questions: dict[str, DataSample] = {}
+        self.clusters: dict[str, str] = {}
+        """What each question is about, as in `PairwiseComparison.cluster`."""
         self.outcomes: dict[str, Judged] = {}
 
     # -- asking ------------------------------------------------------------------------------------
 
-    def ask(self, of: DataSample, outputs: Sequence[DataOutput]) -> str:
+    def ask(self, of: DataSample, outputs: Sequence[DataOutput], cluster: str) -> str:
         """Add a question about these answers to the prompt of `of`; returns its key."""
         sample = copy_with(
             of, unique_id=of.sample_id, output=[_fresh(output) for output in outputs]
@@ -85,23 +88,25 @@ class Questionnaire:
             if n < 2 or kind.order(self.reward, sample, n, salt) == [*range(n)]:
                 break
         self.questions.setdefault(sample.unique_id, sample)
+        self.clusters[sample.unique_id] = cluster
         return sample.unique_id
 
     def comparison(
-        self, of: DataSample, first: DataOutput, second: DataOutput
+        self, of: DataSample, first: DataOutput, second: DataOutput, cluster: str
     ) -> PairwiseComparison:
         """Add the questions that compare two answers."""
         if not self.comparing:
-            keys = [self.ask(of, [output]) for output in (first, second)]
+            shown = [[first], [second]]
         elif (
             self.reward.kind == "pairwise"
             and self.reward.judged
             and getattr(self.reward, "both_orders", False)
         ):
-            keys = [self.ask(of, [first, second])]
+            shown = [[first, second]]
         else:
-            keys = [self.ask(of, [first, second]), self.ask(of, [second, first])]
-        return PairwiseComparison(tuple(keys), cluster_of(of))
+            shown = [[first, second], [second, first]]
+        keys = [self.ask(of, outputs, cluster) for outputs in shown]
+        return PairwiseComparison(tuple(keys), cluster)
 
     def calls(self) -> int:
         """Judgements the questions take: one model call each where a model judges and no reply is
@@ -173,11 +178,14 @@ class Questionnaire:
         return [issue for one in outcomes if one.status != "scored" for issue in one.issues[:1]]
 
     def status(self, comparison: PairwiseComparison) -> Status:
-        """The worst status of the questions of a comparison."""
-        return worst(
+        """The worst status of the questions of a comparison; "unscored" where all are scored and give
+        no verdict.
+        """
+        status = worst(
             "stopped" if (one := self.outcomes.get(key)) is None else one.status
             for key in comparison.keys
         )
+        return "unscored" if status == "scored" and not self.games(comparison) else status
 
 
 def _fresh(output: DataOutput) -> DataOutput:
@@ -188,6 +196,17 @@ def _fresh(output: DataOutput) -> DataOutput:
         else [copy_with(step, reward=Reward()) for step in output.steps]
     )
     return copy_with(output, answer=copy_with(output.answer, reward=Reward()), steps=steps)
+
+
+@contextmanager
+def kept_when_interrupted(control: RunControl, keep: Callable[[], object]) -> Iterator[None]:
+    """Around the asking: on Ctrl-C what is answered is kept as that of any run that stopped early."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        control.interrupt()
+        keep()
+        raise
 
 
 def lost(statuses: Iterable[Status]) -> dict[str, int]:
@@ -308,9 +327,32 @@ class Finding(Record):
         """Its name in JSON: `probe.name`."""
         return f"{self.probe}.{self.name}"
 
+    @property
+    def bounds(self) -> Interval | None:
+        """The figure if all that is lost were the lowest, and if it were the highest; None where
+        nothing is.
+        """
+        total = self.n * (self.value or 0.0)
+        whole = worst_case_bounds(self.n + sum(self.lost.values()), self.n, total, {}, self.scale)
+        return whole.bounds if self.lost else None
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """Its lowest and highest value."""
+        return (0.0, 1.0) if self.unit == "share" else (-1.0, 1.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain JSON types."""
+        return super().to_dict() | ({"bounds": [*self.bounds]} if self.bounds else {})
+
     def held_to(self, limit: Limit) -> Finding:
-        """The figure with what the limit says of it."""
+        """The figure with what the limit says of it; what is lost may not turn a pass or a fail."""
         verdict = decide(self.value, self.ci95, self.clusters, limit)
+        if self.bounds and verdict in ("pass", "fail"):
+            low, high = self.bounds
+            ends = low, high, min(max(0.0, low), high)  # 0 is best where both sides are bad
+            held = {decide(end, Interval(end, end), self.clusters, limit) for end in ends}
+            verdict = verdict if held == {verdict} else "not enough"
         return replace(self, limit=limit, verdict=verdict)
 
     def shown(self) -> str:

@@ -18,7 +18,7 @@ from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats import Floats, Integers, np
 from rm_gallery.core.stats.agreement import spearman_estimate
-from rm_gallery.core.stats.significance import sign_test
+from rm_gallery.core.stats.significance import sign_test_over
 from rm_gallery.core.stats.uncertainty import Estimate, difference, of_sums
 from rm_gallery.gallery.benchmarks.judgements import Status, worst
 from rm_gallery.study.attacks import (
@@ -66,6 +66,10 @@ class AnswerPairs(Questionnaire):
     def __init__(self, reward: BaseReward, materials: Sequence[Material]) -> None:
         super().__init__(reward)
         self.materials, self.steps = list(materials), reward.kind == "stepwise"
+        self.first: dict[str, int] = {}
+        """By prompt, that is cluster, the number of its first pair."""
+        for number, material in enumerate(self.materials):
+            self.first.setdefault(material.cluster, number)
         self.rounds: list[Questionnaire] = [self]
         """A second one holds the questions that are asked again."""
         self.good = [as_judged(material.good, self.steps) for material in self.materials]
@@ -80,11 +84,12 @@ class AnswerPairs(Questionnaire):
         return with_text(output, text, self.steps)
 
     def against(self, number: int, first: DataOutput, second: DataOutput) -> PairwiseComparison:
-        """Compare two answers to a prompt, by its number."""
-        return self.comparison(self.materials[number].sample, first, second)
+        """Compare two answers to the prompt of a pair, by its number."""
+        material = self.materials[number]
+        return self.comparison(material.sample, first, second, material.cluster)
 
     def right(self, number: int) -> bool:
-        """Whether the reward prefers the good answer of a prompt when nobody attacks."""
+        """Whether the reward prefers the good answer of a pair when nobody attacks."""
         return (self.margin(self.plain[number]) or 0) > 0
 
 
@@ -98,7 +103,7 @@ class Contrast(NamedTuple):
     attack: Injection | None = None
     """Rows of one attack are no more independent than those of one prompt."""
     number: int = -1
-    """The prompt of an attack, and the attacked answer."""
+    """The pair of an attack, and the attacked answer."""
     text: str = ""
 
 
@@ -214,9 +219,9 @@ class Probe:
         finding = Finding(self.name, name, what, unit, **known)
         return finding.held_to(limit) if limit and "value" in known else finding
 
-    def estimate(self, name: str, one: Estimate, n: int, clusters: int, **more: Any) -> Finding:
+    def estimate(self, name: str, one: Estimate, **more: Any) -> Finding:
         """A figure that is no mean."""
-        more |= {"n": n, "clusters": clusters}
+        more |= {"n": one.n, "clusters": one.n_clusters}
         return self.figure(name, value=one.estimate, ci95=one.interval(), **more)
 
     def mean_of(
@@ -238,8 +243,7 @@ class Probe:
             if all(came):
                 known.append((row, came))
             else:
-                status = worst(map(self.pairs.status, row.sides))
-                statuses.append("unscored" if status == "scored" else status)
+                statuses.append(worst(map(self.pairs.status, row.sides)))
         return known, lost(statuses)
 
     def mean(
@@ -301,19 +305,20 @@ def _position(probe: Probe) -> Steps:
         return probe.useless("answers are scored one by one, so none is shown before another")
     yield
     rows = _alone(probe.pairs.plain)
-    known = [came for _, (came,) in probe.known(rows)[0]]
-    shares = [share for games in known if (share := first_preferred(games)) is not None]
-    first = int(sum(shares))
+    known = [(first_preferred(came[0]), row.sides[0].cluster) for row, came in probe.known(rows)[0]]
+    shares = [(share, cluster) for share, cluster in known if share is not None]
+    first = int(sum(share for share, _ in shares))
     second = len(shares) - first
-    p = sign_test(first, second) if shares else None
+    signs, clusters = [2 * share - 1 for share, _ in shares], [cluster for _, cluster in shares]
+    p = sign_test_over(signs, clusters) if shares else None
     extra = {
         "first_first": first,
         "second_second": second,
         "p_value": p,
-        "test": "two-sided exact sign test",
+        "test": "two-sided sign test over prompts, exact where each has one pair",
     }
     if p is None:
-        why = "no pair is inconsistent"
+        why = "one prompt says nothing of others" if shares else "no pair is inconsistent"
     elif p < 1e-4:
         why = f"sign test over {len(shares)}: p < 0.0001"
     else:
@@ -332,6 +337,8 @@ def _stability(probe: Probe) -> Steps:
     pairs = probe.pairs
     rows, lists = defaultdict[str, list[Contrast]](list), list[Contrast]()
     listwise = pairs.reward.kind == "listwise"
+    prompts = [*pairs.first]
+    after = dict(zip(prompts, [*prompts[1:], *prompts[:1]], strict=True))
     for number, material in enumerate(pairs.materials):
         plain, sample = pairs.plain[number], material.sample
         good, worse = pairs.good[number], pairs.worse[number]
@@ -344,12 +351,13 @@ def _stability(probe: Probe) -> Steps:
         }
         for name, (of, first, second) in variants.items():
             if of is not None and first is not None:
-                rows[name].append(Contrast((plain, pairs.comparison(of, first, second))))
-        if listwise and len(pairs.materials) > 1:
-            # no rival of the best: equals are no trial
-            third = pairs.worse[(number + 1) % len(pairs.materials)]
+                one = pairs.comparison(of, first, second, plain.cluster)
+                rows[name].append(Contrast((plain, one)))
+        if listwise and len(prompts) > 1:
+            # no rival of the best, so of another prompt: equals are no trial
+            third = pairs.worse[pairs.first[after[plain.cluster]]]
             orders = [good, worse, third], [third, worse, good]
-            keys = [pairs.ask(sample, order) for order in orders]
+            keys = [pairs.ask(sample, order, plain.cluster) for order in orders]
             lists.append(Contrast(tuple(PairwiseComparison((key,), plain.cluster) for key in keys)))
     yield
     useless = partial(probe.figure, verdict="does not apply")
@@ -439,10 +447,10 @@ def _injected(probe: Probe) -> Steps:
     """
     pairs = probe.pairs
     by_language = defaultdict[str, list[int]](list)
-    for number, material in enumerate(pairs.materials):
-        by_language[material.language].append(number)
+    for number in pairs.first.values():
+        by_language[pairs.materials[number].language].append(number)
     attacks, again, against_itself = list[Contrast](), list[Contrast](), list[Contrast]()
-    for turn in range(min(SCREENED, len(pairs.materials))):
+    for turn in range(min(SCREENED, len(pairs.first))):
         group = [*by_language.values()][turn % len(by_language)]
         for place, attack in enumerate(injections(pairs.reward, 1 + turn % 2)):
             number = group[(place + turn * len(group) // SCREENED) % len(group)]
@@ -451,7 +459,7 @@ def _injected(probe: Probe) -> Steps:
                 carrying = pairs.text(pairs.materials[number].worse, attacks[-1].text)
                 plain = pairs.against(number, carrying, pairs.worse[number])
                 against_itself.append(Contrast((plain,), attack))
-    if (yield):
+    if repeats := (yield):
         worked = Counter[str]()
         for row, games in probe.known(attacks, pairs.status, pairs.games)[0]:
             lifts = any(lifted(*both) > 0 for _, both in probe.known([row])[0])
@@ -484,11 +492,11 @@ def _injected(probe: Probe) -> Steps:
         ),
         probe.mean("over_itself", against_itself, net),
         _silent(probe, "no_verdict", attacks),
-        *_worst(probe, again, len(set(map(_name, attacks)))),
+        *_worst(probe, again, len(set(map(_name, attacks))), repeats),
     ]
 
 
-def _worst(probe: Probe, again: Sequence[Contrast], tried: int) -> Iterator[Finding]:
+def _worst(probe: Probe, again: Sequence[Contrast], tried: int, repeats: bool) -> Iterator[Finding]:
     """The text that lifts most on all prompts, and the one that leaves no verdict most often."""
     by_name = defaultdict[str, list[Contrast]](list)
     for row in again:
@@ -507,6 +515,10 @@ def _worst(probe: Probe, again: Sequence[Contrast], tried: int) -> Iterator[Find
             )
             for attack, rows in by_name.items()
         ]
+        if not repeats:
+            figures = [
+                probe.figure(name, value=None, why="the run ended before texts were repeated")
+            ]
         yield max(
             figures or [Finding(probe.name, name, probe.row(name)[0], why=none)],
             key=lambda one: (-1.0 if one.value is None else one.value, one.n),
@@ -537,7 +549,9 @@ def _range(probe: Probe) -> Steps:
             *plain.keys,
             *(
                 pairs.ask(
-                    material.sample, [pairs.text(material.worse, NO_ANSWERS[name][1](material))]
+                    material.sample,
+                    [pairs.text(material.worse, NO_ANSWERS[name][1](material))],
+                    plain.cluster,
                 )
                 for name in ("gibberish", "echo")
             ),
@@ -546,13 +560,13 @@ def _range(probe: Probe) -> Steps:
     ]
     yield
     given = [
-        (score, plain.cluster, prompt, place > 0)
-        for prompt, (keys, plain) in enumerate(zip(asked, pairs.plain, strict=True))
+        (score, plain.cluster, place > 0)
+        for keys, plain in zip(asked, pairs.plain, strict=True)
         for place, key in enumerate(keys)
         for score in pairs.scores(PairwiseComparison((key,), plain.cluster))
     ]
     every = [score for score, *_ in given]
-    poor = [(score, cluster) for score, cluster, _, is_poor in given if is_poor]
+    poor = [(score, cluster) for score, cluster, is_poor in given if is_poor]
     # scores are kept so that higher is better; people are shown the reward's own
     turn, end = (1.0, "highest") if pairs.reward.higher_is_better else (-1.0, "lowest")
     low, high = pairs.reward.score_range[:: int(turn)]
@@ -573,10 +587,9 @@ def _range(probe: Probe) -> Steps:
         why = "the scale has no bounds"
         used = probe.figure("used", verdict="does not apply", why=why)
     elif every:
-        prompts = np.unique([prompt for _, _, prompt, _ in given], return_inverse=True)[1]
+        prompts = np.unique([cluster for _, cluster, _ in given], return_inverse=True)[1]
         places = (np.array(every) - turn * low) / (top - turn * low)
-        n_prompts = 1 + int(prompts.max())
-        used = probe.estimate("used", _range_used(places, prompts), len(every), n_prompts)
+        used = probe.estimate("used", _range_used(places, prompts))
     else:
         used = probe.figure("used", verdict="not enough")
     return [
@@ -609,6 +622,7 @@ def _length_correlation(probe: Probe) -> Steps:
     """
     yield
     pairs, blocks = probe.pairs, list[tuple[tuple[float, float, float], ...]]()
+    names = list[str]()
     for good, worse, plain in zip(pairs.good, pairs.worse, pairs.plain, strict=True):
         of_good, of_worse = float(len(text_of(good))), float(len(text_of(worse)))
         apart, margin, scores = (
@@ -621,20 +635,20 @@ def _length_correlation(probe: Probe) -> Steps:
             blocks.append(((margin, apart, 1.0), (-margin, -apart, -1.0)))
         elif not pairs.comparing and scores:
             blocks.append(((scores[0], of_good, 1.0), (scores[1], of_worse, 0.0)))
+        names += [plain.cluster] * (2 * len(blocks) - len(names))
     of = "verdict and difference in length" if pairs.comparing else "score and length"
     probe.words, n = {"of": of}, 2 * len(blocks)
     if len(blocks) < 5:
         return [probe.figure(name, n=n, verdict="not enough") for name in ("rank", "excess")]
     given, lengths, labels = np.array(blocks, dtype=np.float64).reshape(-1, 3).T
-    names = np.repeat(np.arange(len(blocks)), 2)
     rank, of_labels = (spearman_estimate(own, lengths, clusters=names) for own in (given, labels))
     if rank is None or of_labels is None:
         why = "all scores, or all lengths, are equal"
         return [probe.figure("rank", verdict="does not apply", why=why)]
     excess, extra = difference(rank, of_labels), {"labels": of_labels.estimate}
     return [
-        probe.estimate("rank", rank, n, len(blocks)),
-        probe.estimate("excess", excess, n, len(blocks), extra=extra),
+        probe.estimate("rank", rank),
+        probe.estimate("excess", excess, extra=extra),
     ]
 
 
@@ -649,13 +663,16 @@ def _repeats(probe: Probe) -> Steps:
         yield
     sheets: tuple[Questionnaire, ...] = (pairs, again)
     rows = [Contrast((plain, plain)) for plain in pairs.plain]
-    verdicts = probe.mean("changed", rows, changed, *(sheet.games for sheet in sheets))
+    without = lost(worst(sheet.status(plain) for sheet in sheets) for plain in pairs.plain)
+    read = [sheet.games for sheet in sheets]
+    verdicts = probe.mean("changed", rows, changed, *read, lost=without)
     if pairs.comparing:
         why = "a verdict has no variance of its own"
         return [verdicts, probe.figure("noise", verdict="does not apply", why=why)]
-    twice = [[sheet.scores(plain) for sheet in sheets] for plain in pairs.plain]
-    # prompt, time, answer
-    table = np.array([both for both in twice if all(both)], dtype=np.float64)
+    twice = [([sheet.scores(plain) for sheet in sheets], plain.cluster) for plain in pairs.plain]
+    # pair, time, answer
+    table = np.array([both for both, _ in twice if all(both)], dtype=np.float64)
+    clusters = [cluster for both, cluster in twice if all(both)]
     n = len(table)
     if n < 2:
         return [verdicts, probe.figure("noise", verdict="not enough")]
@@ -667,12 +684,12 @@ def _repeats(probe: Probe) -> Steps:
     asked = table.transpose(0, 2, 1).reshape(-1, 2) / scale
     apart = np.diff(asked)[:, 0] ** 2 / 2.0
     columns = [apart, asked.sum(axis=1), (asked**2).sum(axis=1), np.full(2 * n, 2.0)]
-    noise = of_sums(np.column_stack(columns), _noise_share, np.arange(2 * n) // 2)
+    noise = of_sums(np.column_stack(columns), _noise_share, np.repeat(clusters, 2))
     assert noise is not None
     deviation = scale * math.sqrt(float(apart.mean()))
     why = f"one score varies by {deviation:.2g} (standard deviation)"
     extra = {"score_sd": deviation}
-    return [verdicts, probe.estimate("noise", noise, 2 * n, n, why=why, extra=extra)]
+    return [verdicts, probe.estimate("noise", noise, why=why, extra=extra)]
 
 
 def _noise_share(sums: Floats) -> Floats:
@@ -693,13 +710,15 @@ def _replies(probe: Probe) -> Steps:
     yield
     outcomes = {key: one for key in keys if (one := pairs.outcomes.get(key))}
     asked = {key: one for key, one in outcomes.items() if one.status != "stopped"}
+    more: dict[str, Any] = {"lost": {"stopped": n} if (n := len(keys) - len(asked)) else {}}
+    clusters = [pairs.clusters[key] for key in asked]
     figures = []
     for name, status in (("unread", "unscored"), ("failed", "failed")):
         reasons = Counter(reason_of(one)[0] for one in asked.values() if one.status == status)
         often = ", ".join(f"{n} × {reason}" for reason, n in reasons.most_common(3))
         credits = [float(one.status == status) for one in asked.values()]
         extra = {"reasons": dict(reasons)}
-        figures.append(probe.mean_of(name, credits, list(asked), extra=extra, why=often))
+        figures.append(probe.mean_of(name, credits, clusters, extra=extra, why=often, **more))
     return figures
 
 

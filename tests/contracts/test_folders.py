@@ -10,6 +10,7 @@ import io
 import json
 import re
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -305,6 +306,90 @@ def test_two_folders_are_compared_or_it_is_said_what_they_hold(kept: Kept) -> No
         assert difference["whole"]["first"] == pytest.approx(figures["score"])
     else:
         assert refused(done, kept), done
+
+
+@pytest.mark.parametrize("form", ["md", "html"])
+def test_a_page_of_conflicts_has_the_figures_of_the_command_and_no_others(
+    form: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two orders that disagree are its symmetry, which the samples' own flips stood beside."""
+    monkeypatch.chdir(place)
+    told = json.loads(json.loads(Path("conflicts.json").read_text())[1])
+    done = command("report", "conflicts", "--format", form, "--out", "page")
+    text = (
+        html.unescape(Path("page").read_text(encoding="utf-8"))
+        .replace("\\", "")
+        .replace("\xa0", " ")
+    )
+    assert done.code == 0 and "order is swapped" not in text and "is shown first wins" not in text
+    for name, found in told["figures"].items():
+        if found["value"] is not None:
+            assert f"{name}: {100 * found['value']:.1f} % (n = {found['n']:,}" in text, name
+
+
+STOPS = {"budget": 1, "interrupt": 130, "endpoint": 1}
+"""What ends a run early, and the exit code."""
+
+
+@pytest.mark.parametrize("stop", STOPS)
+@pytest.mark.parametrize("name", ["audit", "conflicts", "eval"])
+def test_a_run_that_stopped_is_read_says_so_and_goes_on(
+    name: str, stop: str, place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whatever ended it: readers say that and how much is missing, and the same command does the rest."""
+    seen: list[JudgeCall] = []
+
+    def stopping(call: JudgeCall) -> Any:
+        seen.append(call)
+        if stop == "interrupt" and len(seen) == 4:
+            signal.raise_signal(signal.SIGINT)
+        return "<best>1</best>"
+
+    shutil.copy(place / "lists.jsonl", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RM_GALLERY_CACHE", "off")
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    probes = "--probe position --probe repeats --probe injection --probe replies"
+    with JudgeServer(stopping, in_process=True) as judge:
+        base = "http://127.0.0.1:9/v1" if stop == "endpoint" else judge.base_url
+        line = f"{name} safety_listwise_reward lists.jsonl --llm m --base-url {base} --max-workers 1 --out run"
+        line += f" {probes}" if name == "audit" else ""
+        budget = " --config budget.max_calls=4" if stop == "budget" else ""
+        done = command(*(line + budget).split())
+        assert done.code == STOPS[stop], done
+        figures = json.loads(command("report", "run", "--format", "json").out)
+        if stop == "endpoint" and name == "eval":
+            return  # six calls are too few to tell that it is gone: samples fail, one by one
+        assert figures["finished"] is False and figures["worth"].startswith("Unfinished: ")
+        assert re.match(
+            r"Unfinished: \d+ of [\d,]+ (samples|questions) were asked", figures["worth"]
+        )
+        page = command("report", "run", "--format", "md").out
+        assert "This run is not finished" in page
+        [listed] = ViewedRuns([Path("run")]).listed()
+        assert (listed["worth"], listed["finished"]) == (figures["worth"], False)
+        if name != "eval":
+            assert figures["n_scored"] + figures["n_failed"] + figures["n_stopped"] == figures["n"]
+        for key, part in figures["by_subset"].items() if name == "audit" else ():
+            low, high = part.get("bounds") or (part["score"], part["score"])
+            assert low == high or low <= (part["score"] or low) <= high, (key, part)
+            assert (part["verdict"] in ("pass", "fail")) <= (part["n_scored"] == part["n"]), (
+                key,
+                part,
+            )
+            assert part["n_unscored"] == 0, key
+        for reader in ("explain run nobody", "table run", "compare run run"):
+            read = command(*reader.split())
+            assert "Traceback" not in read.err and len(read.err.splitlines()) <= 1, read
+            assert read.code == 2 or name != "audit", read
+            assert name != "audit" or "run holds trust_card" in read.err, read
+        if stop == "endpoint":
+            return
+        asked = len(seen)
+        rest = command(*line.split())
+        assert "Unfinished" not in rest.out + rest.err, rest
+        assert json.loads(command("report", "run", "--format", "json").out)["finished"] is True
+        assert asked >= 4 and len({call.reading.prompt for call in seen}) <= len(seen)
 
 
 EARLIER = {

@@ -12,7 +12,19 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import ConfigError, check_reward, fuzz_reward, reward_function
+from rm_gallery import (
+    BasePointWiseReward,
+    ConfigError,
+    DataSample,
+    RewardDimensionWithScore,
+    RewardResult,
+    Unscored,
+    check_reward,
+    fuzz_reward,
+    reward_function,
+)
+from rm_gallery.core.utils.errors import ProviderError
+from rm_gallery.study.attacks import forgeries
 from rm_gallery.study.fuzz import MUTATIONS
 from tests.golden.golden import Line, check, files
 from tests.support.system import require_bubblewrap
@@ -171,6 +183,51 @@ def test_breaking_an_ordinary_rule_does_not_pay_unless_its_worst_score_is_above_
             and found.training["outage"] is None
         )
         assert found.missing["mean"][0] == "verl" and found.missing["none"][0] == "TRL"
+
+
+class Away(BasePointWiseReward):
+    """Right answers get 1 and wrong ones 0; what one text brings has no score, by the endpoint."""
+
+    score_range: Any = (0.0, 1.0)
+    unscored: bool
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        text = sample.output[0].answer.text
+        if not text and self.unscored:
+            raise Unscored("it refuses to judge this", reason="content_filter", cause="endpoint")
+        if not text:
+            raise ProviderError("it is away", kind="fatal")
+        score = float(str((sample.metadata or {}).get("truth")) in text)
+        return RewardResult(
+            name="away", details=[RewardDimensionWithScore(name="away", score=score, reason="")]
+        )
+
+
+@pytest.mark.parametrize("unscored", [False, True])
+def test_a_missing_score_is_worth_what_others_get_whatever_its_status(unscored: bool) -> None:
+    found = check_reward(Away(name="away", unscored=unscored), [CASE], reference="truth")
+    status = "unscored" if unscored else "failed"
+    assert {one.scored.status for one in found.tried if one.kind == "empty"} == {status}
+    assert (found.training["gold"], found.training["empty"], found.training["wrong"]) == (
+        1,
+        None,
+        0,
+    )
+    order = [*found.training]
+    assert order.index("gold") < order.index("empty") < order.index("wrong")
+    [fault] = [fault for fault in found.faults if fault.name == "breaking_pays"]
+    assert "empty 0.333333" in fault.what
+
+
+@pytest.mark.parametrize("given", ["gold", "reference"])
+def test_a_case_with_code_tests_is_forged_with_or_without_an_answer(given: str) -> None:
+    """Its tests are the task's; the right answer may be a reference alone."""
+    right = "def add(a, b):\n    return a + b"
+    case = {"prompt": "Write add.", given: right, "tests": ["assert add(1, 2) == 3"]}
+    found = fuzz_reward(always, [case], texts=5)
+    assert found.tried["forged"] == len(forgeries())
+    checked = check_reward(always, [case], forge=True)
+    assert len([one for one in checked.tried if "_answer" in one.text]) == len(forgeries())
 
 
 def test_a_function_that_no_process_can_be_sent_is_noted() -> None:

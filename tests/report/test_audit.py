@@ -348,9 +348,78 @@ def test_what_fails_is_counted_and_never_scored() -> None:
 @pytest.mark.parametrize("limit", [1, 5, 9])
 def test_few_prompts_never_pass(limit: int, server: JudgeServer) -> None:
     found = card(judges.SOUND, "pointwise", server, limit=limit)
-    passed = {f.key for f in found.findings if f.verdict == "pass"}
-    assert {key for key in passed if not key.startswith("replies")} == set()
+    assert {f.key for f in found.findings if f.verdict == "pass"} == set()
     assert found.verdict == "not enough"
+
+
+@pytest.mark.long("many judgements")
+@pytest.mark.parametrize("told_by", ["prompt", "cluster", "id"])
+@pytest.mark.parametrize("kind", ["pointwise", "pairwise", "listwise", "stepwise"])
+def test_pairs_of_one_prompt_are_one_witness(kind: str, told_by: str, server: JudgeServer) -> None:
+    """Thirty-two pairs about eight prompts are eight witnesses in every figure, too few to pass."""
+    samples = []
+    for number, material in enumerate(built_in(32, 0)):
+        of = str(number % 8)
+        samples.append(
+            DataSample(
+                unique_id=of if told_by == "id" else str(number),
+                input=[]
+                if told_by == "id"
+                else [ChatMessage(content=f"question {of if told_by == 'prompt' else number}")],
+                output=[material.good, material.worse],
+                metadata={"cluster": of} if told_by == "cluster" else None,
+            )
+        )
+    server.set(behaviour=judges.LONG)
+    probes = [name for name in PROBES if name != "injection" or kind == "pointwise"]
+    found = audit(
+        judged(kind, server), samples, probes=probes, cache=False, progress=False, max_workers=32
+    )
+    assert found.prompts == prepare(judged(kind, server), samples).cost().prompts == 8
+    assert {f.key: f.clusters for f in found.findings if f.clusters > 8} == {}
+    assert {f.key: f.verdict for f in found.findings if f.verdict in ("pass", "warn")} == {}
+    assert max(f.n for f in found.findings) > 8
+
+
+def test_places_are_tested_over_prompts(server: JudgeServer) -> None:
+    samples = [
+        DataSample(input=[ChatMessage(content="one")], output=[material.good, material.worse])
+        for material in built_in(20, 0)
+    ]
+    server.set(behaviour=judges.first)
+    found = audit(
+        judged("pairwise", server), samples, probes=["position"], cache=False, progress=False
+    )
+    figure = found["position.first_preference"]
+    assert (figure.n, figure.clusters, figure.extra["p_value"]) == (20, 1, None)
+    assert "p = " not in figure.why and "p <" not in figure.why
+
+
+def test_the_third_of_a_list_answers_another_prompt(server: JudgeServer) -> None:
+    good, fair, poor = (
+        DataOutput(answer=Step(role="assistant", content=text)) for text in ("good", "fair", "poor")
+    )
+    samples = []
+    for prompt in ("one", "two"):
+        for better, worse in ((good, fair), (fair, poor)):
+            output = [
+                DataOutput(
+                    answer=Step(
+                        role="assistant",
+                        content=f"{one.answer.text} {prompt}",
+                        label={"preference": preference},
+                    )
+                )
+                for one, preference in ((better, "chosen"), (worse, "rejected"))
+            ]
+            samples.append(DataSample(input=[ChatMessage(content=prompt)], output=output))
+    ready = prepare(judged("listwise", server), samples, probes=["stability"])
+    lists = [one for one in ready.pairs.questions.values() if len(one.output) == 3]
+    assert len(lists) == 8
+    for one in lists:
+        texts = [output.answer.text.split()[1] for output in one.output]
+        own = one.input[0].text
+        assert texts.count(own) == 2 and texts[1] == own, texts
 
 
 @pytest.mark.long("many judgements")

@@ -104,10 +104,12 @@ def _unfinished(figures: Figures) -> str:
         return ""
     asked = count_of(figures, "n") - count_of(figures, "n_stopped")
     whole = count_of(figures, "n_whole" if partial else "n")
+    if whole > asked and figures.get("rule") == TRUST_CARD:
+        return f"Unfinished: {asked:,} of {whole:,} questions were asked"
     if whole > asked:
         return f"Unfinished: {asked:,} of {whole:,} samples were asked about"
     if stopped:  # between repeats, or with the last sample
-        return f"Unfinished: {stopped.partition('; ')[0]}"
+        return f"Unfinished: {stopped.partition('. ')[0].replace('; ', ', ')}"
     return f"Unfinished: {asked:,} samples were asked about so far"
 
 
