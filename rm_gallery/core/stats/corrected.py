@@ -447,7 +447,7 @@ def _stratum(
     weights, over = np.full(m, 1.0 / m), ~labelled  # `over`: whose predictions count
     if verdicts is not None:
         over = verdicts >= 0
-        own, n = verdicts[labelled], over.sum()
+        own, n = verdicts[labelled], int(over.sum())
         with_label = own >= 0
         held, rows = np.bincount(own[with_label]), np.bincount(verdicts[over])
         means = np.bincount(own[with_label], weights=yl[with_label]) / held

@@ -81,7 +81,7 @@ class FallTest:
         self._pairs: Floats = np.zeros(4)
         """Of pairs of steps in a row: how many, the squares of the differences of their means, what
         these come to by the observations' variance alone, and the ratios of the two up to 4."""
-        self._inside = np.zeros(2)
+        self._inside: Floats = np.zeros(2)
         """Squares of distances inside steps, and their degrees of freedom."""
         self._last = (0, 0.0, 0.0)
         """Of the last step: observations, their mean on 0..1, squares of distances from it."""
