@@ -26,7 +26,7 @@ from rm_gallery.core.graders.results import GraderScore, score_of
 from rm_gallery.core.graders.rows import MissingField, TableRow, mapped, row_of
 from rm_gallery.core.graders.run import Results
 from rm_gallery.core.runner.grading_runner import GradingRunner, rows_of
-from rm_gallery.core.score import NOT_BEGUN, stopped
+from rm_gallery.core.score import NOT_BEGUN, Bounds, stopped
 from rm_gallery.core.stats import Floats, Integers, np
 from rm_gallery.core.stats.agreement import spearman_estimate
 from rm_gallery.core.stats.consistency import variance_parts
@@ -157,7 +157,9 @@ class _Column:
     labels: list[float | None] = field(default_factory=list)
     """What people say of each row, where they do."""
     known: Any = field(default_factory=lambda: _UNKNOWN)
-    """One of its scores, for its range, direction and threshold."""
+    """Its first score, for its direction and threshold."""
+    ranges: set[Bounds] = field(default_factory=set)
+    """Of its scores: one, unless results name ranges of their own."""
 
     def add(self, result: Any) -> None:
         self.statuses[status_of(result)] += 1
@@ -166,8 +168,9 @@ class _Column:
         if result.kind != "score":
             self.raw_scores.append(math.nan)
             return
-        if self.known is _UNKNOWN or None in result.range:  # an open range holds every other
+        if self.known is _UNKNOWN:
             self.known = result
+        self.ranges.add(tuple(result.range))
         self.raw_scores.append(result.score)
         if result.threshold is not None:
             self.passed[result.passed()] += 1
@@ -196,7 +199,10 @@ class _Column:
         range; None where neither is known.
         """
         threshold = self.known.threshold
-        return middle_of(*self.known.range) if threshold is None else float(threshold)
+        if threshold is None and len(self.ranges) == 1:
+            [one] = self.ranges
+            return middle_of(*one)
+        return threshold
 
     @property
     def constant(self) -> str:
@@ -207,7 +213,9 @@ class _Column:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        return open_ended(self.known.range)
+        """What holds all ranges of its scores."""
+        lows, highs = zip(*map(open_ended, self.ranges or {self.known.range}), strict=True)
+        return min(lows), max(highs)
 
     @property
     def turn(self) -> float:

@@ -26,13 +26,20 @@ from rm_gallery import (
     RewardRegistry,
     Score,
     environment_reward,
+    reward_function,
 )
 from rm_gallery.cli.judge import runner_of
 from rm_gallery.core.graders.base import as_grader, score_of
 from rm_gallery.core.graders.strategy import BothOrdersGrader, TournamentGrader, VotingGrader
-from rm_gallery.core.runner.aggregator import GatedAggregator, WeightedSumAggregator
+from rm_gallery.core.runner.aggregator import (
+    BaseAggregator,
+    CallableAggregator,
+    GatedAggregator,
+    WeightedSumAggregator,
+)
 from rm_gallery.core.runner.grading_runner import rows_of
-from rm_gallery.study.grading import grade
+from rm_gallery.study.grading import grade, status_of
+from rm_gallery.study.select import judge_select
 from tests.support.samples import issues, make_sample, scores
 
 ASKED: list[str] = []
@@ -219,6 +226,93 @@ def test_a_function_of_results_is_not_blamed_for_the_one_that_is_missing() -> No
 
 def lambda_that_divides(found: Any) -> float:
     return float(found["a"].score / 2)
+
+
+class Combines(BaseAggregator):
+    """An aggregator whose formula is its user's."""
+
+    def __init__(self, made: Any) -> None:
+        super().__init__("made")
+        self.made = made
+
+    def combine(self, scores: Any) -> Any:
+        return self.made
+
+
+class Calls(Combines):
+    """One whose whole call is its user's."""
+
+    def __call__(self, results: Any, **_: Any) -> Any:
+        return self.made
+
+
+BESIDE = GraderScore(score=3.0, range=(0.0, 1.0))
+"""A result outside its own range."""
+NO_SCORES = [1.5, -0.5, math.nan, math.inf, 10**400, None, "0.5", [1.0], BESIDE]
+
+
+def givers(made: Any) -> dict[str, tuple[dict[str, Any], Any]]:
+    """Graders, and an aggregator of them, that give this for the answer "odd" and half else, by kind."""
+
+    def given(response: str) -> Any:
+        return made if response == "odd" else 0.5
+
+    def answered(messages: Any, **kwargs: Any) -> Any:
+        return given(messages[-1]["content"])
+
+    found: dict[str, tuple[dict[str, Any], Any]] = {
+        "function": ({"made": given}, None),
+        "grader": ({"made": FunctionGrader(given, score_range=(0, 1))}, None),
+        "aggregating function": ({"half": half}, CallableAggregator(lambda _: made, "made")),
+        "combine": ({"half": half}, Combines(made)),
+        "call": ({"half": half}, Calls(made)),
+    }
+    if made in (1.5, -0.5):  # of an aggregating function and call nobody stated a range
+        del found["aggregating function"], found["call"]
+    if not isinstance(made, GraderScore):  # rewards return no result of a grader
+        found["reward"] = ({"made": reward_function(answered)}, None)
+    return found
+
+
+@pytest.mark.parametrize("kind", givers(BESIDE) | givers(1.5))
+@pytest.mark.parametrize("made", NO_SCORES, ids=lambda made: f"{made!r:.20}")
+def test_what_is_no_score_of_its_scale_is_missing_at_every_door(kind: str, made: Any) -> None:
+    if (given := givers(made).get(kind)) is None:
+        return
+    graders, aggregator = given
+    going = GradingRunner(graders, aggregator, show_progress=False)
+    [found] = going.run([{"query": "q", "response": "odd", "ok": 1}])["made"]
+    assert found.kind == "error" and found.cause == "rule", found
+    report = grade(going, [{"query": "q", "response": "odd"}] * 3)
+    assert (report.score, report.n, report.n_scored) == (None, 3, 0)
+    assert report.missing == {"rule": 3}
+    if aggregator is None:
+        (grader,) = going.grader_configs.values()
+        rows = [{"query": f"{n}", "response": "odd", "ok": 1} for n in range(2)]
+        rows.append({"query": "q", "response": "even", "ok": 1})
+        judges = GradingRunner({**graders, "half": half}, show_progress=False)
+        first, _ = judge_select(judges, rows, "ok").judges
+        assert (first.n_scored, first.missing) == (1, {"rule": 2})
+        assert grader.grader.evaluate(response="odd").kind == "error"
+
+
+def test_a_result_outside_its_own_range_is_no_score() -> None:
+    assert status_of(BESIDE) == "failed"
+    assert status_of(BESIDE.model_copy(update={"score": 1.0})) == "scored"
+
+
+def test_results_of_ranges_of_their_own_have_a_mean_within_all_of_them() -> None:
+    def told(response: str) -> GraderScore:
+        low, high = (0.0, 1.0) if len(response) % 2 else (1.0, 5.0)
+        return GraderScore(score=high, range=(low, high))
+
+    def nearly(response: str) -> float:
+        return 1.0 + 5e-10
+
+    rows = [{"query": f"{n}", "response": "x" * n} for n in range(1, 5)]
+    found = grade(runner(told=told, nearly=nearly), rows)
+    assert (found.score, found.n_scored) == (3.0, 4)
+    assert found.by_subset["nearly"].n_scored == 4
 
 
 # -- run folders -----------------------------------------------------------------------------------

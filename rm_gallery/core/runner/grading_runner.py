@@ -37,7 +37,7 @@ from rm_gallery.core.reward.resolve import asks_for_judge, judges_for, spelling_
 from rm_gallery.core.reward.resolve import resolve as build_reward
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import RewardBatch
-from rm_gallery.core.runner.aggregator import BaseAggregator, CallableAggregator
+from rm_gallery.core.runner.aggregator import BaseAggregator, CallableAggregator, made_by
 from rm_gallery.core.score import Missing, check_inside, missing_policy
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.names import check_known
@@ -244,7 +244,7 @@ class GradingRunner:
 
     def _aggregated(self, row: Any) -> Results:
         results = results_of(self._plans, row)
-        made = {aggregator.name: aggregator(results) for aggregator in self.aggregators}
+        made = {each.name: made_by(each, results) for each in self.aggregators}
         return {**results, **made}
 
     def _by_column(self, graded: Sequence[Any]) -> RunnerResult:
