@@ -19,6 +19,7 @@ from rm_gallery.core.data.labels import VALUE, value_of
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.load.readers import SOURCE_NAME
 from rm_gallery.core.data.schema import blank_is_none
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunKeywords, RunOptions, chosen_options
 from rm_gallery.core.graders.llm import shown
@@ -264,6 +265,7 @@ def cause_of(error: Any) -> str:
     return error.cause or ("endpoint" if error.status == "failed" else "judge")
 
 
+@library_loop.blocks
 def grade(
     runner: GradingRunner,
     data: Any,

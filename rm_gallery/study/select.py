@@ -12,6 +12,7 @@ from itertools import combinations, product
 from operator import itemgetter
 from typing import Any, TypeVar
 
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import GradingRunner
 from rm_gallery.core.stats import Bools, Floats, Integers, np
@@ -535,6 +536,7 @@ def _above(figures: Sequence[Estimate], value: float) -> list[bool]:
     ]
 
 
+@library_loop.blocks
 def judge_select(
     runner: GradingRunner,
     data: Any,

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args
 from rm_gallery.core.data.labels import VALUE, value_of
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.resolve import resolve
@@ -583,6 +584,7 @@ class Scoring(TableTask):
         return super().begun(reward, options, seed)
 
 
+@library_loop.blocks
 def score_table(
     reward: str | BaseReward | type[BaseReward],
     data: Any,

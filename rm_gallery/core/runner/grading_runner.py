@@ -209,7 +209,7 @@ class GradingRunner:
         """One {name: result} per row as it comes, in order and in flat memory; `astream` outside of
         an event loop.
         """
-        library_loop.refuse_blocking("stream", "astream")
+        library_loop.refuse_blocking(f"{type(self).__name__}.stream", "astream(…)")
         return library_loop.driven(self.astream(dataset, options=options, **keywords))
 
     async def astream(
@@ -228,19 +228,14 @@ class GradingRunner:
             async for _, row in going:
                 yield self._aggregated(row)
 
-    def run_multiple_datasets(
-        self, datasets: Sequence[Dataset], **options: Any
-    ) -> list[RunnerResult]:
-        """One result per data set, in order, under one limit."""
-        parts = _parts_of(datasets)
-        return _by_dataset(self.run(list(chain(*parts)), **options), parts)
-
     async def arun_multiple_datasets(
         self, datasets: Sequence[Dataset], **options: Any
     ) -> list[RunnerResult]:
-        """Awaitable twin of `run_multiple_datasets`."""
+        """One result per data set, in order, under one limit; `run_multiple_datasets` waits."""
         parts = _parts_of(datasets)
         return _by_dataset(await self.arun(list(chain(*parts)), **options), parts)
+
+    run_multiple_datasets = library_loop.blocking(arun_multiple_datasets, drives=True, refused=True)
 
     def _aggregated(self, row: Any) -> Results:
         results = results_of(self._plans, row)
