@@ -130,7 +130,7 @@ def _validation_text(figures: Mapping[str, Any]) -> str:
 
 class GradedRow(NamedTuple):
     """A row: its group, the results by grader, the labels by grader, the key of its sample, the label
-    of a second person, and the subset.
+    of a second person, the subset, and where it stands.
     """
 
     cluster: str
@@ -139,6 +139,7 @@ class GradedRow(NamedTuple):
     key: str
     second_label: float | None = None
     subset: str = ""
+    where: str = ""
 
 
 _UNKNOWN = GraderScore(score=0.0)
@@ -357,7 +358,8 @@ def grade(
             fields = _fields(runner, row)
             group = _text_of(row, cluster) or _first_filled(fields, ASKED) or str(where)
             asked.append(hash_of(group))
-            graded = GradedRow(group, results, known, row.sample_key, second, _text_of(row, by))
+            subset = _text_of(row, by)
+            graded = GradedRow(group, results, known, row.sample_key, second, subset, str(where))
             _observe(missingness, fields, results, main)
             for name, result in results.items():
                 by_grader[name].add(result)

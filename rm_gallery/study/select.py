@@ -654,6 +654,16 @@ def _selected(
     )
 
 
+def _why_lost(name: str, rows: Sequence[GradedRow]) -> str:
+    """Why rows have no score of a judge: of the first the whole reason, then what others hold in the
+    place of what was found there.
+    """
+    reasons = {row.results[name].error: row.where for row in reversed(rows)}
+    (first, where), *others = reversed(reasons.items())
+    more = [f"{at}: {reason.rpartition('found ')[2]}" for reason, at in others[:4]]
+    return "; ".join(each.removesuffix(".") for each in [f"{where}, {first}", *more]) + "."
+
+
 def _corrected(differences: Mapping[K, JudgeDifference]) -> dict[K, JudgeDifference]:
     """Differences of the same rows with p-values corrected for their number."""
     tested = {key: nearest(*one.limits, 0.0) for key, one in differences.items() if one.limits}
@@ -777,6 +787,8 @@ class _Judge:
             threshold = middle_of(*ranges.pop()) if len(ranges) == 1 else None
         if not verdicts:
             threshold = None
+        elif threshold is None and not any(result.ok for result in results):
+            raise ConfigError(f"{name} scored none of the {len(rows)} rows: {_why_lost(name, rows)}")
         elif threshold is None:
             raise ConfigError(
                 f"the scores of {name} have no threshold and an open range, so that none is a "
