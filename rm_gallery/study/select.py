@@ -788,7 +788,9 @@ class _Judge:
         if not verdicts:
             threshold = None
         elif threshold is None and not any(result.ok for result in results):
-            raise ConfigError(f"{name} scored none of the {len(rows)} rows: {_why_lost(name, rows)}")
+            raise ConfigError(
+                f"{name} scored none of the {len(rows)} rows: {_why_lost(name, rows)}"
+            )
         elif threshold is None:
             raise ConfigError(
                 f"the scores of {name} have no threshold and an open range, so that none is a "

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from rm_gallery import (
     reward_function,
 )
 from rm_gallery.cli.judge import runner_of
+from rm_gallery.core.data.load.readers import memory_source
 from rm_gallery.core.graders.base import as_grader, score_of
 from rm_gallery.core.graders.strategy import BothOrdersGrader, TournamentGrader, VotingGrader
 from rm_gallery.core.runner.aggregator import (
@@ -40,6 +43,7 @@ from rm_gallery.core.runner.aggregator import (
 from rm_gallery.core.runner.grading_runner import rows_of
 from rm_gallery.study.grading import grade, status_of
 from rm_gallery.study.select import judge_select
+from rm_gallery.study.table import score_table
 from tests.support.samples import issues, make_sample, scores
 
 ASKED: list[str] = []
@@ -102,7 +106,59 @@ def test_a_whole_number_beside_a_gap_is_the_same_reference_in_a_frame_a_file_and
         for data in (rows, frame, tmp_path / "rows.parquet")
     ]
     assert told == [[(1.0, True)]] * 3
-    assert [row["share"] for row in rows_of(frame)] == [0.5, pytest.approx(math.nan, nan_ok=True)]
+    assert [row["share"] for row in rows_of(frame)] == [0.5, None]
+
+
+def test_a_frame_gives_the_same_rows_and_scores_through_every_door(tmp_path: Path) -> None:
+    """Of a struct Arrow holds each field in every row; a gap is NaN in floats and NaT in times."""
+    shown: list[tuple[Any, ...]] = []
+
+    @reward_function
+    def noted(
+        messages: Any,
+        share: Any = None,
+        info: Any = None,
+        when: Any = None,
+        n: Any = None,
+        **row: Any,
+    ) -> float:
+        shown.append((messages[-1]["content"], share, info, when, n))
+        return 0.5 if share is None else share / 10
+
+    frame = pd.DataFrame(
+        {
+            "prompt": ["p", "q", "r"],
+            "response": ["a", "b", "c"],
+            "share": [0.5, math.nan, 2.25],
+            "n": [1, math.nan, 3],
+            "info": [{"city": "Oslo", "symbol": None}, {"city": None, "symbol": "X"}, None],
+            "when": pd.to_datetime(["2020-01-01", None, "2021-01-01"]),
+        }
+    )
+    frame.to_parquet(tmp_path / "rows.parquet")
+    graders = GradingRunner({"noted": noted}, show_progress=False)
+    doors: dict[str, Callable[[], Any]] = {
+        "run": lambda: [each.score for each in graders.run(frame)["noted"]],
+        "grade": lambda: grade(graders, frame).score,
+        "score": lambda: score_table(noted, frame, "prompt", "response").score,
+        "run of a file": lambda: [
+            each.score for each in graders.run(tmp_path / "rows.parquet")["noted"]
+        ],
+    }
+    found, told = {}, {}
+    for name, door in doors.items():
+        shown.clear()
+        scores_found = door()
+        found[name] = sorted(shown, key=lambda row: row[0])
+        told[name] = pytest.approx(sum(scores_found) / 3 if name[:3] == "run" else scores_found)
+    expected = [
+        ("a", 0.5, {"city": "Oslo"}, datetime(2020, 1, 1), 1),
+        ("b", None, {"symbol": "X"}, None, None),
+        ("c", 2.25, None, datetime(2021, 1, 1), 3),
+    ]
+    assert all(rows == expected for rows in found.values()), found
+    assert len({each.expected for each in told.values()}) == 1, told
+    assert [row for _, row in memory_source(frame).rows()] == list(rows_of(frame))
 
 
 def test_one_data_set_in_the_place_of_several_is_refused_and_its_folder_never_read() -> None:

@@ -20,8 +20,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rm_gallery.core.data.load.padding import number, plain, whole_with_gap
-from rm_gallery.core.data.load.readers import rows_in
+from rm_gallery.core.data.load.readers import FrameSource, rows_in
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import RunKeywords, RunOptions, chosen_options
 from rm_gallery.core.graders.base import FunctionGrader, RunnerResult, as_grader
@@ -273,7 +272,7 @@ def rows_of(dataset: Dataset) -> Iterable[Mapping[str, Any]]:
             raise DataError(f"{path}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
         return rows_in(path)
     if hasattr(dataset, "to_dict") and hasattr(dataset, "columns"):
-        return _of_frame(dataset)
+        return [row for _, row in FrameSource(dataset).rows()]
     if isinstance(dataset, Mapping):
         raise DataError(
             f"the data set is one dict with the keys {sorted(map(str, dataset))[:12]}; give a list "
@@ -285,24 +284,3 @@ def rows_of(dataset: Dataset) -> Iterable[Mapping[str, Any]]:
             f"path of a file."
         )
     return dataset
-
-
-def _of_frame(frame: Any) -> list[Mapping[str, Any]]:
-    """The rows of a frame; lists that came as arrays are lists again, a text that is missing is None,
-    and whole numbers that a gap made floats are integers.
-    """
-    kinds = {
-        name: getattr(kind, "kind", "O")
-        for name, kind in zip(frame.columns, frame.dtypes, strict=True)
-    }
-    texts = {name for name, kind in kinds.items() if kind == "O"}
-    # else the reference 4 would be graded as "4.0"
-    whole = {name for name, kind in kinds.items() if kind == "f" and whole_with_gap(frame[name])}
-    restored = texts | whole
-    return [
-        {
-            name: number(plain(cell), name in whole) if name in restored else cell
-            for name, cell in row.items()
-        }
-        for row in frame.to_dict("records")
-    ]
