@@ -17,7 +17,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import GradingRunner
 from rm_gallery.core.stats import Bools, Floats, Integers, np
 from rm_gallery.core.stats.agreement import (
-    cohen_kappa_estimate,
+    label_kappa_estimate,
     spearman_estimate,
     spearman_filled,
 )
@@ -712,7 +712,7 @@ class _Labelled:
         if measure == "accuracy":
             return clustered_mean(said == self.wanted, self.clusters)
         if measure == "kappa":
-            return cohen_kappa_estimate(said.tolist(), self.wanted.tolist(), clusters=self.clusters)
+            return label_kappa_estimate(said.tolist(), self.wanted.tolist(), clusters=self.clusters)
         return spearman_estimate(said, self.wanted, clusters=self.clusters)
 
     def difference(self, measure: str, first: Floats, second: Floats) -> Estimate | None:

@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from rm_gallery.core.stats import Bools, Floats, Integers, np
-from rm_gallery.core.stats.agreement import cohen_kappa_estimate
+from rm_gallery.core.stats.agreement import label_kappa_estimate
 from rm_gallery.core.stats.bradley_terry import bradley_terry, length_controlled
 from rm_gallery.core.stats.corrected import corrected_mean, label_scale
 from rm_gallery.core.stats.intervals import Interval
@@ -258,10 +258,7 @@ def same_said(said: Sequence[Any], labels: Sequence[Any], clusters: Integers) ->
     """
     hits = np.array([float(a == b) for a, b in zip(said, labels, strict=True)])
     share = mean_of(hits, clusters)
-    # labels that are all the same make kappa 0 whatever the judge says, also where it is right in
-    # every row but one
-    several = len(set(labels)) > 1
-    kappa = cohen_kappa_estimate(said, labels, clusters=clusters) if several else None
+    kappa = label_kappa_estimate(said, labels, clusters=clusters)
     return {
         "agreement": share.estimate,
         "ci95": share.ci95,

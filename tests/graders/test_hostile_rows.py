@@ -152,9 +152,9 @@ def test_a_frame_gives_the_same_rows_and_scores_through_every_door(tmp_path: Pat
         found[name] = sorted(shown, key=lambda row: row[0])
         told[name] = pytest.approx(sum(scores_found) / 3 if name[:3] == "run" else scores_found)
     expected = [
-        ("a", 0.5, {"city": "Oslo"}, datetime(2020, 1, 1), 1),
+        ("a", 0.5, {"city": "Oslo"}, datetime.fromisoformat("2020-01-01"), 1),
         ("b", None, {"symbol": "X"}, None, None),
-        ("c", 2.25, None, datetime(2021, 1, 1), 3),
+        ("c", 2.25, None, datetime.fromisoformat("2021-01-01"), 3),
     ]
     assert all(rows == expected for rows in found.values()), found
     assert len({each.expected for each in told.values()}) == 1, told
