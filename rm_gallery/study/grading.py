@@ -204,7 +204,7 @@ class _Column:
         if threshold is None and len(self.ranges) == 1:
             [one] = self.ranges
             return middle_of(*one)
-        return threshold
+        return None if threshold is None else float(threshold)
 
     @property
     def constant(self) -> str:

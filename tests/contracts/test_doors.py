@@ -93,7 +93,7 @@ class Asleep(BasePointWiseReward):
 
     name: str = "asleep"
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> float:  # type: ignore[override]
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> float:
         await asyncio.sleep(0)
         return 0.5
 
@@ -125,7 +125,7 @@ def test_a_door_that_blocks_names_itself_and_its_twin_on_the_loop(name: str) -> 
 @pytest.mark.parametrize("name", sorted({*DOORS, "judge_select"} - OF_OPTIONS))
 def test_a_door_without_a_twin_names_itself_on_the_loop(name: str) -> None:
     called = DOORS.get(name, judge_select)
-    said = on_the_loop(lambda: called(Asleep(), ROWS))
+    said = on_the_loop(lambda: called(Asleep(), ROWS))  # type: ignore[no-untyped-call]
     assert said.startswith(f"{name} blocks, "), said
     assert f"`await asyncio.to_thread({name}, …)`" in said
 

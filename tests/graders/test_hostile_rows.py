@@ -132,7 +132,7 @@ def test_a_frame_gives_the_same_rows_and_scores_through_every_door(tmp_path: Pat
             "share": [0.5, math.nan, 2.25],
             "n": [1, math.nan, 3],
             "info": [{"city": "Oslo", "symbol": None}, {"city": None, "symbol": "X"}, None],
-            "when": pd.to_datetime(["2020-01-01", None, "2021-01-01"]),
+            "when": pd.to_datetime(["2020-01-01", "NaT", "2021-01-01"]),
         }
     )
     frame.to_parquet(tmp_path / "rows.parquet")
@@ -140,7 +140,7 @@ def test_a_frame_gives_the_same_rows_and_scores_through_every_door(tmp_path: Pat
     doors: dict[str, Callable[[], Any]] = {
         "run": lambda: [each.score for each in graders.run(frame)["noted"]],
         "grade": lambda: grade(graders, frame).score,
-        "score": lambda: score_table(noted, frame, "prompt", "response").score,
+        "score": lambda: score_table(as_grader(noted), frame, "prompt", "response").score,
         "run of a file": lambda: [
             each.score for each in graders.run(tmp_path / "rows.parquet")["noted"]
         ],
@@ -338,7 +338,7 @@ def test_what_is_no_score_of_its_scale_is_missing_at_every_door(kind: str, made:
     graders, aggregator = given
     going = GradingRunner(graders, aggregator, show_progress=False)
     [found] = going.run([{"query": "q", "response": "odd", "ok": 1}])["made"]
-    assert found.kind == "error" and found.cause == "rule", found
+    assert isinstance(found, GraderError) and found.cause == "rule", found
     report = grade(going, [{"query": "q", "response": "odd"}] * 3)
     assert (report.score, report.n, report.n_scored) == (None, 3, 0)
     assert report.missing == {"rule": 3}

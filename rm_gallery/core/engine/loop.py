@@ -62,7 +62,7 @@ class _Here(threading.local):
     """Whether it runs the library's event loop."""
     driven_in: object = _NOBODY
     """The event loop, or None, in which a coroutine is driven on it."""
-    door = "A blocking call", "its async twin"
+    door: tuple[str, ...] = ("A blocking call", "its async twin")
     """What was called to drive it, and what to await in its place."""
 
 

@@ -272,7 +272,7 @@ def rows_of(dataset: Dataset) -> Iterable[Mapping[str, Any]]:
             raise DataError(f"{path}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
         return rows_in(path)
     if hasattr(dataset, "to_dict") and hasattr(dataset, "columns"):
-        return [row for _, row in FrameSource(dataset).rows()]
+        return [row for _, row in FrameSource(dataset).rows() if not isinstance(row, DataError)]
     if isinstance(dataset, Mapping):
         raise DataError(
             f"the data set is one dict with the keys {sorted(map(str, dataset))[:12]}; give a list "
