@@ -139,7 +139,7 @@ def _channels(name: str, base_url: str | None) -> None:
     from rm_gallery.core.reward.channel import WORDS
 
     model = resolve_llm(name, cache=False, **({"base_url": base_url} if base_url else {}))
-    for way, problem in loop.run(channels(model), "doctor", "channels").items():
+    for way, problem in loop.run(channels(model), "doctor", "channels(…)").items():
         why = f": {problem}" if problem else ""
         _print_check(not problem, f"{model.model} by {way} ({WORDS[way]}){why}")
 

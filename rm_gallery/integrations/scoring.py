@@ -238,8 +238,7 @@ class RowScorer:
         ConfigError for what holds for all rows: a column none of them has, a judge without a key.
         """
         if library_loop.is_driven():
-            name = type(self.reward).__name__
-            library_loop.refuse_blocking(f"{name}.evaluate_batch", "async_evaluate_batch")
+            library_loop.refuse_blocking()
         samples, places, kept = self._samples(prompts, completions, rows)
         done = await self.reward.async_evaluate_batch(
             samples, options=_quiet(self.options, trainer_state)

@@ -391,11 +391,7 @@ class _Batches:
         if len(self.scorers) == 1:
             return _ScoredBatch([await self.scorers[0].ascore_rows(*asked)], [False] * n)
         going = self._all(asked)
-        scores = (
-            library_loop.run(going, "A reward function", "`ascored`")
-            if library_loop.is_driven()
-            else await going
-        )
+        scores = library_loop.run(going) if library_loop.is_driven() else await going
         dropped = [
             any(
                 outcomes[place].status == "failed" or outcomes[place].code in _UNREAD

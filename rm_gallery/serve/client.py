@@ -174,22 +174,23 @@ class RewardClient:
 
     def rewards(self) -> list[Json]:
         """The rewards the server offers, with name, kind, range and direction."""
-        return list(self._get("/v1/rewards")["rewards"])
+        return list(self._get("rewards", "/v1/rewards")["rewards"])
 
     def evaluations(self) -> list[Json]:
         """The evaluators that are deployed there."""
-        return list(self._get("/v1/evaluations")["evaluations"])
+        return list(self._get("evaluations", "/v1/evaluations")["evaluations"])
 
     def healthy(self) -> bool:
         """Whether the server is there and takes requests."""
         try:
-            self._get("/health")
+            self._get("healthy", "/health")
         except ProviderError:
             return False
         return True
 
-    def _get(self, path: str) -> Any:
-        return library_loop.run(self._server.aget(path), "RewardClient", "aevaluate")
+    def _get(self, door: str, path: str) -> Any:
+        twin = f"asyncio.to_thread(client.{door})"
+        return library_loop.run(self._server.aget(path), f"RewardClient.{door}", twin)
 
     def _server_of(self, target: str) -> RewardServer:
         server = self._servers.get(target)

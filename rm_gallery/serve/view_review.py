@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 
 from rm_gallery.core.model.transport import Json
 from rm_gallery.core.stats import Floats, np
-from rm_gallery.core.stats.agreement import cohen_kappa_estimate
+from rm_gallery.core.stats.agreement import label_kappa_estimate
 from rm_gallery.core.stats.corrected import Corrected, corrected_mean
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import (
@@ -207,7 +207,7 @@ class ReviewQueue:
         for name, theirs in sorted(labels.items()):
             both = [p for p in self.places if mine.get(p) is not None and theirs.get(p) is not None]
             if both:
-                kappa = cohen_kappa_estimate([mine[p] for p in both], [theirs[p] for p in both])
+                kappa = label_kappa_estimate([mine[p] for p in both], [theirs[p] for p in both])
                 yield {
                     "name": name,
                     "n": len(both),

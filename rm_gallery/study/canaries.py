@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rm_gallery.core.data.load.rollouts import RolloutConverter
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import RunKeywords, RunOptions
 from rm_gallery.core.reward.resolve import resolve
 from rm_gallery.core.score import Score
@@ -152,6 +153,7 @@ def _floors(own: Sequence[Canary]) -> list[Canary]:
     ]
 
 
+@library_loop.blocks
 def check_canaries(
     reward: Any,
     canaries: Any,

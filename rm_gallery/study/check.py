@@ -14,6 +14,7 @@ from statistics import correlation, fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from rm_gallery.core.data.schema import DataOutput, DataSample
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import RunKeywords, RunOptions
 from rm_gallery.core.reward.compose import Composition, WeightedSum
 from rm_gallery.core.reward.registry import RewardRegistry
@@ -124,6 +125,7 @@ class RewardCheck(Record):
         }
 
 
+@library_loop.blocks
 def check_reward(
     reward: Any,
     cases: Any = None,

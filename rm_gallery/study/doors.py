@@ -8,6 +8,7 @@ from functools import wraps
 from inspect import Parameter, cleandoc, signature
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import OPTIONS, RunKeywords, RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.resolve import resolve
@@ -114,6 +115,7 @@ def door(
 
         ask_core: Callable[..., R] = core
 
+        @library_loop.blocks
         @wraps(core)
         def call(*args: Any, **keywords: Any) -> Any:
             given = shape.bind(*args, **{**defaults, **keywords}).arguments

@@ -14,6 +14,7 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.data.schema import DataOutput
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import RunKeywords, RunOptions, whole
 from rm_gallery.core.utils.defaults import FUZZ_PASS, FUZZ_TEXTS
 from rm_gallery.core.utils.errors import ConfigError, Unscored
@@ -84,6 +85,7 @@ class Fuzzed(Record):
     seed: int = 0
 
 
+@library_loop.blocks
 def fuzz_reward(
     reward: Any,
     cases: Any = None,

@@ -19,6 +19,7 @@ from rm_gallery.core.data.labels import VALUE, value_of
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.load.readers import SOURCE_NAME
 from rm_gallery.core.data.schema import blank_is_none
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunKeywords, RunOptions, chosen_options
 from rm_gallery.core.graders.llm import shown
@@ -26,7 +27,7 @@ from rm_gallery.core.graders.results import GraderScore, score_of
 from rm_gallery.core.graders.rows import MissingField, TableRow, mapped, row_of
 from rm_gallery.core.graders.run import Results
 from rm_gallery.core.runner.grading_runner import GradingRunner, rows_of
-from rm_gallery.core.score import NOT_BEGUN, stopped
+from rm_gallery.core.score import NOT_BEGUN, Bounds, stopped
 from rm_gallery.core.stats import Floats, Integers, np
 from rm_gallery.core.stats.agreement import spearman_estimate
 from rm_gallery.core.stats.consistency import variance_parts
@@ -127,7 +128,7 @@ def _validation_text(figures: Mapping[str, Any]) -> str:
 
 class GradedRow(NamedTuple):
     """A row: its group, the results by grader, the labels by grader, the key of its sample, the label
-    of a second person, and the subset.
+    of a second person, the subset, and where it stands.
     """
 
     cluster: str
@@ -136,6 +137,7 @@ class GradedRow(NamedTuple):
     key: str
     second_label: float | None = None
     subset: str = ""
+    where: str = ""
 
 
 _UNKNOWN = GraderScore(score=0.0)
@@ -155,7 +157,9 @@ class _Column:
     labels: list[float | None] = field(default_factory=list)
     """What people say of each row, where they do."""
     known: Any = field(default_factory=lambda: _UNKNOWN)
-    """One of its scores, for its range, direction and threshold."""
+    """Its first score, for its direction and threshold."""
+    ranges: set[Bounds] = field(default_factory=set)
+    """Of its scores: one, unless results name ranges of their own."""
 
     def add(self, result: Any) -> None:
         self.statuses[status_of(result)] += 1
@@ -164,8 +168,9 @@ class _Column:
         if result.kind != "score":
             self.raw_scores.append(math.nan)
             return
-        if self.known is _UNKNOWN or None in result.range:  # an open range holds every other
+        if self.known is _UNKNOWN:
             self.known = result
+        self.ranges.add(tuple(result.range))
         self.raw_scores.append(result.score)
         if result.threshold is not None:
             self.passed[result.passed()] += 1
@@ -194,7 +199,10 @@ class _Column:
         range; None where neither is known.
         """
         threshold = self.known.threshold
-        return middle_of(*self.known.range) if threshold is None else float(threshold)
+        if threshold is None and len(self.ranges) == 1:
+            [one] = self.ranges
+            return middle_of(*one)
+        return None if threshold is None else float(threshold)
 
     @property
     def constant(self) -> str:
@@ -205,7 +213,9 @@ class _Column:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        return open_ended(self.known.range)
+        """What holds all ranges of its scores."""
+        lows, highs = zip(*map(open_ended, self.ranges or {self.known.range}), strict=True)
+        return min(lows), max(highs)
 
     @property
     def turn(self) -> float:
@@ -254,6 +264,7 @@ def cause_of(error: Any) -> str:
     return error.cause or ("endpoint" if error.status == "failed" else "judge")
 
 
+@library_loop.blocks
 def grade(
     runner: GradingRunner,
     data: Any,
@@ -345,7 +356,8 @@ def grade(
             fields = _fields(runner, row)
             group = _text_of(row, cluster) or _first_filled(fields, ASKED) or str(where)
             asked.append(hash_of(group))
-            graded = GradedRow(group, results, known, row.sample_key, second, _text_of(row, by))
+            subset = _text_of(row, by)
+            graded = GradedRow(group, results, known, row.sample_key, second, subset, str(where))
             _observe(missingness, fields, results, main)
             for name, result in results.items():
                 by_grader[name].add(result)

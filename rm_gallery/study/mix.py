@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import RunKeywords, RunOptions
 from rm_gallery.core.reward.compose import WeightedSum
 from rm_gallery.core.reward.resolve import judges_for
@@ -106,6 +107,7 @@ class MixCheck:
         return [line.format(total=total, by_trl=by_trl) for line in read_texts("trainers")]
 
 
+@library_loop.blocks
 def check_mix(
     targets: Mapping[str, float] | Sequence[tuple[str, float]],
     cases: Any = None,

@@ -12,11 +12,12 @@ from itertools import combinations, product
 from operator import itemgetter
 from typing import Any, TypeVar
 
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import GradingRunner
 from rm_gallery.core.stats import Bools, Floats, Integers, np
 from rm_gallery.core.stats.agreement import (
-    cohen_kappa_estimate,
+    label_kappa_estimate,
     spearman_estimate,
     spearman_filled,
 )
@@ -535,6 +536,7 @@ def _above(figures: Sequence[Estimate], value: float) -> list[bool]:
     ]
 
 
+@library_loop.blocks
 def judge_select(
     runner: GradingRunner,
     data: Any,
@@ -652,6 +654,16 @@ def _selected(
     )
 
 
+def _why_lost(name: str, rows: Sequence[GradedRow]) -> str:
+    """Why rows have no score of a judge: of the first the whole reason, then what others hold in the
+    place of what was found there.
+    """
+    reasons = {row.results[name].error: row.where for row in reversed(rows)}
+    (first, where), *others = reversed(reasons.items())
+    more = [f"{at}: {reason.rpartition('found ')[2]}" for reason, at in others[:4]]
+    return "; ".join(each.removesuffix(".") for each in [f"{where}, {first}", *more]) + "."
+
+
 def _corrected(differences: Mapping[K, JudgeDifference]) -> dict[K, JudgeDifference]:
     """Differences of the same rows with p-values corrected for their number."""
     tested = {key: nearest(*one.limits, 0.0) for key, one in differences.items() if one.limits}
@@ -700,7 +712,7 @@ class _Labelled:
         if measure == "accuracy":
             return clustered_mean(said == self.wanted, self.clusters)
         if measure == "kappa":
-            return cohen_kappa_estimate(said.tolist(), self.wanted.tolist(), clusters=self.clusters)
+            return label_kappa_estimate(said.tolist(), self.wanted.tolist(), clusters=self.clusters)
         return spearman_estimate(said, self.wanted, clusters=self.clusters)
 
     def difference(self, measure: str, first: Floats, second: Floats) -> Estimate | None:
@@ -775,6 +787,10 @@ class _Judge:
             threshold = middle_of(*ranges.pop()) if len(ranges) == 1 else None
         if not verdicts:
             threshold = None
+        elif threshold is None and not any(result.ok for result in results):
+            raise ConfigError(
+                f"{name} scored none of the {len(rows)} rows: {_why_lost(name, rows)}"
+            )
         elif threshold is None:
             raise ConfigError(
                 f"the scores of {name} have no threshold and an open range, so that none is a "

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
 from rm_gallery.core.data.labels import VALUE, value_of
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.resolve import resolve
@@ -539,6 +540,7 @@ class Scoring(TableTask):
 Scoring.name = "scores"  # no name of the catalogue: it cannot be asked for without a table
 
 
+@library_loop.blocks
 def score_table(
     reward: str | BaseReward | type[BaseReward],
     data: Any,

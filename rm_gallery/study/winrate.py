@@ -10,6 +10,7 @@ from typing import Any
 
 from rm_gallery.core.data.labels import VERDICT, verdict_of
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
@@ -365,6 +366,7 @@ class WinRateTask(TableTask):
 WinRateTask.name = "winrate"  # no name of the catalogue: it cannot be asked for without a table
 
 
+@library_loop.blocks
 def winrate(
     reward: str | BaseReward | type[BaseReward],
     data: Any,

@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from rm_gallery.core.stats import Bools, Floats, Integers, np
-from rm_gallery.core.stats.agreement import cohen_kappa_estimate
+from rm_gallery.core.stats.agreement import label_kappa_estimate
 from rm_gallery.core.stats.bradley_terry import bradley_terry, length_controlled
 from rm_gallery.core.stats.corrected import corrected_mean, label_scale
 from rm_gallery.core.stats.intervals import Interval
@@ -260,10 +260,7 @@ def accordance(
 ) -> tuple[Estimate | None, Estimate | None]:
     """In how many rows a judge says what people say, as a share and as Cohen's kappa."""
     hits = np.array(list(map(operator.eq, verdicts, labels)), dtype=np.float64)
-    # labels that are all the same make kappa 0 whatever the judge says, also where it is right in
-    # every row but one
-    several = len(set(labels)) > 1
-    kappa = cohen_kappa_estimate(verdicts, labels, clusters=clusters) if several else None
+    kappa = label_kappa_estimate(verdicts, labels, clusters=clusters)
     return mean_estimate(hits, clusters), kappa
 
 

@@ -212,7 +212,7 @@ class LiveWatch:
                 its first score. Later its failures are missing scores.
         """
         if library_loop.is_driven():
-            library_loop.refuse_blocking("LiveWatch.step", "LiveWatch.astep")
+            library_loop.refuse_blocking()
         parts = {name: _finite(values, name) for name, values in (components or {}).items()}
         lengths = {"rewards": rewards, **parts, "prompts": prompts, "rows": rows}
         n = len(completions)

@@ -4,28 +4,35 @@ words.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import rm_gallery
 import rm_gallery.study
 from rm_gallery import (
     BaseGrader,
+    BasePointWiseReward,
     BaseReward,
     ConfigError,
+    DataSample,
     FunctionGrader,
     GradingRunner,
     RunOptions,
     evaluate,
 )
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import OPTIONS, RunKeywords
 from rm_gallery.core.utils.defaults import MAX_WORKERS
 from rm_gallery.study.doors import OF_REWARD, Asked, Keywords, door
+from rm_gallery.study.select import judge_select
 from rm_gallery.study.source import Source
 from tests.cli.test_every_command import commands
 
@@ -49,6 +56,82 @@ OF_TABLES = {"score_table", "winrate"}
 ROWS = [
     {"id": "a", "prompt": "p", "chosen": "good", "rejected": "bad", "query": "q", "response": "r"}
 ]
+
+
+async def waits(*args: Any, **kwargs: Any) -> None:
+    """Stands for the coroutine of a door, which waits."""
+    library_loop.refuse_blocking()
+
+
+def with_twins() -> dict[str, tuple[type, str, str]]:
+    """Every public method of the package that blocks, by class and name, with its awaitable twin."""
+    found: dict[str, tuple[type, str, str]] = {}
+    root = Path(rm_gallery.__file__).parent
+    for path in sorted(root.rglob("[!_]*.py")):
+        module = ".".join(path.relative_to(root.parent).with_suffix("").parts)
+        try:
+            kinds = list(vars(importlib.import_module(module)).values())
+        except ImportError:  # an extra that is not installed
+            continue
+        for kind in kinds:
+            if not inspect.isclass(kind) or kind.__module__ != module:
+                continue
+            for twin in vars(kind):
+                door = twin.removeprefix("async_") if twin[:6] == "async_" else twin[1:]
+                if twin.startswith("a") and hasattr(kind, door) and not door.startswith("_"):
+                    if kind.__name__ not in ASKS_FOR_NO_LOOP:
+                        found.setdefault(f"{kind.__name__}.{door}", (kind, door, twin))
+    return found
+
+
+ASKS_FOR_NO_LOOP = {"WorkerPool"}
+"""Its `submit` waits for a process, and not for the loop."""
+
+
+class Asleep(BasePointWiseReward):
+    """A reward that waits."""
+
+    name: str = "asleep"
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> float:
+        await asyncio.sleep(0)
+        return 0.5
+
+
+def on_the_loop(call: Callable[[], Any]) -> str:
+    """How a call is refused that a coroutine on the library's loop makes."""
+
+    async def here() -> Any:
+        return call()
+
+    with pytest.raises(ConfigError) as refused:
+        library_loop.run(here())
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("name", with_twins())
+def test_a_door_that_blocks_names_itself_and_its_twin_on_the_loop(name: str) -> None:
+    kind, door, twin = with_twins()[name]
+    made: Any = Asleep() if issubclass(Asleep, kind) else None
+    if made is None:
+        unmade = dict.fromkeys(getattr(kind, "__abstractmethods__", ()), waits)
+        made = object.__new__(type(kind.__name__, (kind,), {**unmade, twin: waits}))
+    said = on_the_loop(lambda: getattr(made, door)([ROWS[0]] if "batch" in door else ROWS[0]))
+    assert said.startswith(f"{type(made).__name__}.{door} blocks, "), said
+    awaited = twin.replace("aeval", "async_eval") if isinstance(made, Asleep) else twin
+    assert f"`await {awaited}(…)`" in said, said
+
+
+@pytest.mark.parametrize("name", sorted({*DOORS, "judge_select"} - OF_OPTIONS))
+def test_a_door_without_a_twin_names_itself_on_the_loop(name: str) -> None:
+    called = DOORS.get(name, judge_select)
+    said = on_the_loop(lambda: called(Asleep(), ROWS))  # type: ignore[no-untyped-call]
+    assert said.startswith(f"{name} blocks, "), said
+    assert f"`await asyncio.to_thread({name}, …)`" in said
+
+
+def test_the_doors_with_twins_are_found() -> None:
+    assert {"GradingRunner.run_multiple_datasets", "BaseReward.best_of_n"} <= set(with_twins())
 
 
 def names_of(door: Callable[..., Any]) -> set[str]:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rm_gallery import FunctionGrader, GraderRank, GradingRunner
+from rm_gallery.core.runner.aggregator import WeightedSumAggregator
 from rm_gallery.report.formats import render
 from rm_gallery.study.grading import grade
 from rm_gallery.study.runs import open_run
@@ -161,3 +162,29 @@ def test_numbers_outside_a_scale_are_refused_in_one_line(tmp_path: Path) -> None
         done = command(*write(tmp_path, config=grader + item))
         assert done.code == 2 and done.err.count("\n") == 1
         assert "reward: on_error is -1.5, and it combines scores of 0.0 to 1.0" in done.err
+
+
+def test_the_sentence_of_worth_names_whose_figure_it_is() -> None:
+    rows = [{"query": f"{n}", "response": "x" * n, "ok": n % 2} for n in range(9)]
+    graders = {"short": lambda response: len(response) / 10, "half": lambda response: 0.5}
+    two = GradingRunner(graders, show_progress=False)
+    both = GradingRunner(graders, WeightedSumAggregator("both"), show_progress=False)
+    for runner, whose in ((two, "short"), (both, "both")):
+        for labels in (None, "ok", {"half": "ok"}):
+            said = grade(runner, rows, labels=labels).worth()
+            assert f"{whose} has a mean score of" in said and "short, half" not in said, said
+
+
+@pytest.mark.parametrize("words", [["so so", "great stuff"], ["so so", ""]])
+def test_words_of_a_column_that_nobody_can_read_are_named_with_their_rows(
+    words: list[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    rows = [{"query": n, "j": "yes", "k": word, "ok": n} for n, word in enumerate(words)]
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    done = command("judge-select", "column:j", "column:k", str(file), "--labels", "ok")
+    said = done.err.splitlines()[-1]
+    assert done.code == 2 and "threshold" not in said
+    assert "column:k scored none of the 2 rows" in said and "one of pass, passed, yes" in said
+    assert "line 1, column 'k': expected" in said and "'so so'" in said
+    assert "line 2: " in said and (repr(words[1]) in said or "is blank" in said), said

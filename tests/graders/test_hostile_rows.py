@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +28,22 @@ from rm_gallery import (
     RewardRegistry,
     Score,
     environment_reward,
+    reward_function,
 )
 from rm_gallery.cli.judge import runner_of
+from rm_gallery.core.data.load.readers import memory_source
 from rm_gallery.core.graders.base import as_grader, score_of
 from rm_gallery.core.graders.strategy import BothOrdersGrader, TournamentGrader, VotingGrader
-from rm_gallery.core.runner.aggregator import GatedAggregator, WeightedSumAggregator
+from rm_gallery.core.runner.aggregator import (
+    BaseAggregator,
+    CallableAggregator,
+    GatedAggregator,
+    WeightedSumAggregator,
+)
 from rm_gallery.core.runner.grading_runner import rows_of
-from rm_gallery.study.grading import grade
+from rm_gallery.study.grading import grade, status_of
+from rm_gallery.study.select import judge_select
+from rm_gallery.study.table import score_table
 from tests.support.samples import issues, make_sample, scores
 
 ASKED: list[str] = []
@@ -95,7 +106,59 @@ def test_a_whole_number_beside_a_gap_is_the_same_reference_in_a_frame_a_file_and
         for data in (rows, frame, tmp_path / "rows.parquet")
     ]
     assert told == [[(1.0, True)]] * 3
-    assert [row["share"] for row in rows_of(frame)] == [0.5, pytest.approx(math.nan, nan_ok=True)]
+    assert [row["share"] for row in rows_of(frame)] == [0.5, None]
+
+
+def test_a_frame_gives_the_same_rows_and_scores_through_every_door(tmp_path: Path) -> None:
+    """Of a struct Arrow holds each field in every row; a gap is NaN in floats and NaT in times."""
+    shown: list[tuple[Any, ...]] = []
+
+    @reward_function
+    def noted(
+        messages: Any,
+        share: Any = None,
+        info: Any = None,
+        when: Any = None,
+        n: Any = None,
+        **row: Any,
+    ) -> float:
+        shown.append((messages[-1]["content"], share, info, when, n))
+        return 0.5 if share is None else share / 10
+
+    frame = pd.DataFrame(
+        {
+            "prompt": ["p", "q", "r"],
+            "response": ["a", "b", "c"],
+            "share": [0.5, math.nan, 2.25],
+            "n": [1, math.nan, 3],
+            "info": [{"city": "Oslo", "symbol": None}, {"city": None, "symbol": "X"}, None],
+            "when": pd.to_datetime(["2020-01-01", "NaT", "2021-01-01"]),
+        }
+    )
+    frame.to_parquet(tmp_path / "rows.parquet")
+    graders = GradingRunner({"noted": noted}, show_progress=False)
+    doors: dict[str, Callable[[], Any]] = {
+        "run": lambda: [each.score for each in graders.run(frame)["noted"]],
+        "grade": lambda: grade(graders, frame).score,
+        "score": lambda: score_table(as_grader(noted), frame, "prompt", "response").score,
+        "run of a file": lambda: [
+            each.score for each in graders.run(tmp_path / "rows.parquet")["noted"]
+        ],
+    }
+    found, told = {}, {}
+    for name, door in doors.items():
+        shown.clear()
+        scores_found = door()
+        found[name] = sorted(shown, key=lambda row: row[0])
+        told[name] = pytest.approx(sum(scores_found) / 3 if name[:3] == "run" else scores_found)
+    expected = [
+        ("a", 0.5, {"city": "Oslo"}, datetime.fromisoformat("2020-01-01"), 1),
+        ("b", None, {"symbol": "X"}, None, None),
+        ("c", 2.25, None, datetime.fromisoformat("2021-01-01"), 3),
+    ]
+    assert all(rows == expected for rows in found.values()), found
+    assert len({each.expected for each in told.values()}) == 1, told
+    assert [row for _, row in memory_source(frame).rows()] == list(rows_of(frame))
 
 
 def test_one_data_set_in_the_place_of_several_is_refused_and_its_folder_never_read() -> None:
@@ -219,6 +282,93 @@ def test_a_function_of_results_is_not_blamed_for_the_one_that_is_missing() -> No
 
 def lambda_that_divides(found: Any) -> float:
     return float(found["a"].score / 2)
+
+
+class Combines(BaseAggregator):
+    """An aggregator whose formula is its user's."""
+
+    def __init__(self, made: Any) -> None:
+        super().__init__("made")
+        self.made = made
+
+    def combine(self, scores: Any) -> Any:
+        return self.made
+
+
+class Calls(Combines):
+    """One whose whole call is its user's."""
+
+    def __call__(self, results: Any, **_: Any) -> Any:
+        return self.made
+
+
+BESIDE = GraderScore(score=3.0, range=(0.0, 1.0))
+"""A result outside its own range."""
+NO_SCORES = [1.5, -0.5, math.nan, math.inf, 10**400, None, "0.5", [1.0], BESIDE]
+
+
+def givers(made: Any) -> dict[str, tuple[dict[str, Any], Any]]:
+    """Graders, and an aggregator of them, that give this for the answer "odd" and half else, by kind."""
+
+    def given(response: str) -> Any:
+        return made if response == "odd" else 0.5
+
+    def answered(messages: Any, **kwargs: Any) -> Any:
+        return given(messages[-1]["content"])
+
+    found: dict[str, tuple[dict[str, Any], Any]] = {
+        "function": ({"made": given}, None),
+        "grader": ({"made": FunctionGrader(given, score_range=(0, 1))}, None),
+        "aggregating function": ({"half": half}, CallableAggregator(lambda _: made, "made")),
+        "combine": ({"half": half}, Combines(made)),
+        "call": ({"half": half}, Calls(made)),
+    }
+    if made in (1.5, -0.5):  # of an aggregating function and call nobody stated a range
+        del found["aggregating function"], found["call"]
+    if not isinstance(made, GraderScore):  # rewards return no result of a grader
+        found["reward"] = ({"made": reward_function(answered)}, None)
+    return found
+
+
+@pytest.mark.parametrize("kind", givers(BESIDE) | givers(1.5))
+@pytest.mark.parametrize("made", NO_SCORES, ids=lambda made: f"{made!r:.20}")
+def test_what_is_no_score_of_its_scale_is_missing_at_every_door(kind: str, made: Any) -> None:
+    if (given := givers(made).get(kind)) is None:
+        return
+    graders, aggregator = given
+    going = GradingRunner(graders, aggregator, show_progress=False)
+    [found] = going.run([{"query": "q", "response": "odd", "ok": 1}])["made"]
+    assert isinstance(found, GraderError) and found.cause == "rule", found
+    report = grade(going, [{"query": "q", "response": "odd"}] * 3)
+    assert (report.score, report.n, report.n_scored) == (None, 3, 0)
+    assert report.missing == {"rule": 3}
+    if aggregator is None:
+        (grader,) = going.grader_configs.values()
+        rows = [{"query": f"{n}", "response": "odd", "ok": 1} for n in range(2)]
+        rows.append({"query": "q", "response": "even", "ok": 1})
+        judges = GradingRunner({**graders, "half": half}, show_progress=False)
+        first, _ = judge_select(judges, rows, "ok").judges
+        assert (first.n_scored, first.missing) == (1, {"rule": 2})
+        assert grader.grader.evaluate(response="odd").kind == "error"
+
+
+def test_a_result_outside_its_own_range_is_no_score() -> None:
+    assert status_of(BESIDE) == "failed"
+    assert status_of(BESIDE.model_copy(update={"score": 1.0})) == "scored"
+
+
+def test_results_of_ranges_of_their_own_have_a_mean_within_all_of_them() -> None:
+    def told(response: str) -> GraderScore:
+        low, high = (0.0, 1.0) if len(response) % 2 else (1.0, 5.0)
+        return GraderScore(score=high, range=(low, high))
+
+    def nearly(response: str) -> float:
+        return 1.0 + 5e-10
+
+    rows = [{"query": f"{n}", "response": "x" * n} for n in range(1, 5)]
+    found = grade(runner(told=told, nearly=nearly), rows)
+    assert (found.score, found.n_scored) == (3.0, 4)
+    assert found.by_subset["nearly"].n_scored == 4
 
 
 # -- run folders -----------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ class AwaitsInHook(PointJudge):
 
 @pytest.mark.parametrize("name", BLOCKING)
 def test_a_door_that_would_block_the_loop_raises_and_names_its_twin(name: str) -> None:
-    twin = {"best_of_n": "async_evaluate", "chat": "achat"}.get(name, f"async_{name}")
+    twin = "achat" if name == "chat" else f"async_{name}"
     with pytest.raises(ConfigError, match=f"await {twin}"):
         Blocks(door=BLOCKING[name]).evaluate(SAMPLE)
     with pytest.raises(ConfigError, match=f"await {twin}"):

@@ -5,7 +5,7 @@ p-value say one thing.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -13,10 +13,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from rm_gallery import GradingRunner
 from rm_gallery.core.stats import agreement
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.uncertainty import Estimate, difference
-from rm_gallery.core.stats.validation import precision_recall_f1
+from rm_gallery.core.stats.validation import precision_recall_f1, validate
+from rm_gallery.study.grading import grade
+from rm_gallery.study.select import judge_select
+from rm_gallery.study.table import score_table
 
 Labels = NDArray[np.int64]
 Measure = Callable[[Labels, Labels, Any], Estimate | None]
@@ -109,6 +113,55 @@ def test_every_measure_says_one_thing(name: str) -> None:
                     assert p is not None and (p < 0.05) == (not low <= null <= high), null
             nothing = difference(figure, figure)
             assert nothing.estimate == 0.0 and nothing.p_value(0.0) == 1.0
+
+
+@pytest.mark.parametrize("name", sorted(set(measures()) - {"recall", "f1", "precision"}))
+def test_labels_of_one_value_have_no_interval(name: str) -> None:
+    """Whatever is said of them, such labels tell of no agreement beyond chance."""
+    of, said = measures()[name], drawn(0)[0]
+    for first, labels in ((said, said * 0 + 2), (said * 0 + 2, said * 0 + 2)):
+        found = of(first, labels, None)
+        several_raters = name not in OF_LABELS
+        assert found is None or (several_raters and (first != labels).any()), found
+
+
+OF_LABELS = {"label_kappa_estimate", "spearman_estimate", "kendall_tau_b_estimate"}
+"""What holds a judge against labels; the others take all raters for alike."""
+
+
+def printed_intervals(kept: Any, path: str = "") -> Iterator[str]:
+    """Where figures hold an interval of a measure beyond chance, or of an order."""
+    for name, value in kept.items() if isinstance(kept, dict) else ():
+        here = f"{path}.{name}"
+        if value is not None and any(m in here for m in ("kappa", "spearman", "kendall")):
+            if name.endswith("ci95") or isinstance(value, dict) and "ci95" in value:
+                yield here
+        yield from printed_intervals(value, here)
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_no_figure_keeps_an_interval_of_kappa_with_labels_of_one_value(label: int) -> None:
+    rows = [{"query": f"{n}", "response": "x" * (n % 10), "ok": label} for n in range(40)]
+
+    def length(response: str) -> float:
+        return len(response) / 10
+
+    graders = {"long": length, "short": lambda response: 1 - length(response)}
+    runner = GradingRunner(graders, show_progress=False)
+    report = grade(runner, rows, labels="ok").to_dict()
+    assert not list(printed_intervals(report["extra"]["validation"]))
+    assert "unknown, since all scores or all labels are the same" in report["worth"]
+    selection = judge_select(runner, rows, "ok", second_labels="ok").figures_kept()
+    kept = {name: one for name, one in selection.items() if name != "worth"}
+    assert not list(printed_intervals(kept)), kept
+    table = [
+        {"prompt": f"question {n}", "answer": f"answer {n}", "ok": label, "s": n % 2}
+        for n, row in enumerate(rows)
+    ]
+    scored = score_table("column:s", table, "prompt", "answer", labels="ok").to_dict()
+    assert not list(printed_intervals(scored)), scored
+    told = validate([0.1, 0.9] * 20, [label] * 40, threshold=0.5).to_dict()
+    assert not list(printed_intervals(told))
 
 
 @pytest.mark.parametrize("name", measures())

@@ -303,7 +303,7 @@ class Mailbox:
             if self._news:
                 return self._taken()
             if library_loop.is_driven():
-                library_loop.refuse_blocking("A blocking stream", "async_evaluate_stream")
+                library_loop.refuse_blocking()
                 self._ready.wait(timeout)
                 return self._taken()
             waiter = self._waiter = asyncio.get_running_loop().create_future()

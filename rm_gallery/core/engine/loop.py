@@ -62,6 +62,8 @@ class _Here(threading.local):
     """Whether it runs the library's event loop."""
     driven_in: object = _NOBODY
     """The event loop, or None, in which a coroutine is driven on it."""
+    door: tuple[str, ...] = ("A blocking call", "its async twin")
+    """What was called to drive it, and what to await in its place."""
 
 
 _here = _Here()
@@ -162,14 +164,31 @@ def on_loop() -> bool:
     return _here.serves
 
 
-def refuse_blocking(door: str, twin: str) -> None:
-    """Raise ConfigError on the library loop's thread, where waiting for the loop would never end."""
+def refuse_blocking(door: str = "", twin: str = "") -> None:
+    """Raise ConfigError on the library loop's thread, where waiting for the loop would never end.
+
+    It names the door that was called, and what to await in its place; within what is driven these
+    are those that drive it.
+    """
     if on_loop():
+        door, twin = (door, twin) if door else _here.door
         raise ConfigError(
             f"{door} blocks, and it was called from a coroutine or hook that runs on the library's "
             f"event loop, which would wait for itself. Use its async twin with await: `await "
-            f"{twin}(…)`; hooks and _evaluate may be async."
+            f"{twin}`; hooks and _evaluate may be async."
         )
+
+
+def blocks(function: Callable[P, T]) -> Callable[P, T]:
+    """A function that blocks and has no async twin, refused on the library loop before it begins."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        name = function.__name__
+        refuse_blocking(name, f"asyncio.to_thread({name}, …)")
+        return function(*args, **kwargs)
+
+    return call
 
 
 def stood_still(seconds: float) -> None:
@@ -214,7 +233,7 @@ def submit(coroutine: Asked[T]) -> concurrent.futures.Future[T]:
     return future
 
 
-def run(coroutine: Asked[T], door: str = "A blocking call", twin: str = "its async twin") -> T:
+def run(coroutine: Asked[T], door: str = "", twin: str = "") -> T:
     """Run a coroutine on the library loop and wait for it; from the loop itself it is an error,
     never a deadlock.
     """
@@ -247,10 +266,11 @@ def blocking(
 
     @wraps(twin)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+        called = f"{type(args[0]).__name__}.{door}", f"{name}(…)"
         if refused:
-            refuse_blocking(f"{type(args[0]).__name__}.{door}", name)
+            refuse_blocking(*called)
         coroutine = getattr(args[0], name)(*args[1:], **kwargs)
-        return drive(coroutine) if drives else run(coroutine, door, name)
+        return drive(coroutine, *called) if drives else run(coroutine, *called)
 
     call.__name__, call.__qualname__ = door, twin.__qualname__.replace(name, door)
     return call
@@ -261,19 +281,20 @@ def is_driven() -> bool:
     return _here.driven_in is asyncio._get_running_loop()
 
 
-def drive(coroutine: Asked[T]) -> T:
+def drive(coroutine: Asked[T], *called: str) -> T:
     """Run a coroutine that blocks where it would wait (`is_driven`) on the caller's thread, with
     and without a running event loop: so each blocking door is its async twin. Rows are drawn where
     the caller is, and Ctrl-C comes to whoever waits.
     """
-    before, _here.driven_in = _here.driven_in, asyncio._get_running_loop()
+    before = _here.driven_in, _here.door
+    _here.driven_in, _here.door = asyncio._get_running_loop(), called or _here.door
     try:
         coroutine.send(None)
     except StopIteration as done:
         result: T = done.value
         return result
     finally:
-        _here.driven_in = before
+        _here.driven_in, _here.door = before
     coroutine.close()
     raise RuntimeError("A coroutine that is driven waited for an event loop.")
 

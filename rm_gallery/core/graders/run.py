@@ -297,7 +297,7 @@ async def grade_one(
     fields, and options.
     """
     if library_loop.is_driven():
-        library_loop.refuse_blocking(f"{type(grader).__name__}.evaluate", "aevaluate")
+        library_loop.refuse_blocking()
     if row is not None and not isinstance(row, Mapping):
         raise DataError(f"a row is a dict of named fields, found {type(row).__name__}.")
     inputs, named = grader.inputs, dict(keywords)

@@ -484,7 +484,8 @@ class BaseReward(Configured, metaclass=RewardMeta):
         errors of the caller's making (ConfigError) are raised. `thread_pool` is accepted for
         compatibility and not used.
         """
-        return library_loop.drive(run_one(self, sample, options, hooks, keywords))
+        called = f"{type(self).__name__}.evaluate", "async_evaluate(…)"
+        return library_loop.drive(run_one(self, sample, options, hooks, keywords), *called)
 
     @overload
     async def async_evaluate(
@@ -609,7 +610,7 @@ class BaseReward(Configured, metaclass=RewardMeta):
         earlier results.
         """
         library_loop.refuse_blocking(
-            f"{type(self).__name__}.evaluate_stream", "async_evaluate_stream"
+            f"{type(self).__name__}.evaluate_stream", "async_evaluate_stream(…)"
         )
         given = {**keywords, "max_workers": max_workers}
         run = self._run_of(samples, options, hooks, given, "evaluate_stream")

@@ -234,9 +234,6 @@ def run_unordered(
     """Score samples in flat memory and yield the copies as they finish, for figures to which the
     order does not matter.
     """
-    library_loop.refuse_blocking(
-        f"judging a data set with {type(reward).__name__}", "async_evaluate_stream"
-    )
     return library_loop.driven(run_stream(reward, samples, options, hooks, ordered=False))
 
 
@@ -318,7 +315,7 @@ async def scores_of_one(
         if not hooks and (score := reward.at_once()) is not None:
             said: list[Score[Any]] = score(sample)
             return said
-        library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate", "async_evaluate")
+        library_loop.refuse_blocking()
     execute, plan = executor(reward, hooks, reward.deadline), reward.plan(sample)
     workers = max(reward.max_workers, reward.least_workers)
     deadline, lane = None if reward.cpu_bound else reward.deadline, lane_of(reward)

@@ -20,8 +20,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rm_gallery.core.data.load.padding import number, plain, whole_with_gap
-from rm_gallery.core.data.load.readers import rows_in
+from rm_gallery.core.data.load.readers import FrameSource, rows_in
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import RunKeywords, RunOptions, chosen_options
 from rm_gallery.core.graders.base import FunctionGrader, RunnerResult, as_grader
@@ -37,7 +36,7 @@ from rm_gallery.core.reward.resolve import asks_for_judge, judges_for, spelling_
 from rm_gallery.core.reward.resolve import resolve as build_reward
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import RewardBatch
-from rm_gallery.core.runner.aggregator import BaseAggregator, CallableAggregator
+from rm_gallery.core.runner.aggregator import BaseAggregator, CallableAggregator, made_by
 from rm_gallery.core.score import Missing, check_inside, missing_policy
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.names import check_known
@@ -209,7 +208,7 @@ class GradingRunner:
         """One {name: result} per row as it comes, in order and in flat memory; `astream` outside of
         an event loop.
         """
-        library_loop.refuse_blocking("stream", "astream")
+        library_loop.refuse_blocking(f"{type(self).__name__}.stream", "astream(…)")
         return library_loop.driven(self.astream(dataset, options=options, **keywords))
 
     async def astream(
@@ -228,23 +227,18 @@ class GradingRunner:
             async for _, row in going:
                 yield self._aggregated(row)
 
-    def run_multiple_datasets(
-        self, datasets: Sequence[Dataset], **options: Any
-    ) -> list[RunnerResult]:
-        """One result per data set, in order, under one limit."""
-        parts = _parts_of(datasets)
-        return _by_dataset(self.run(list(chain(*parts)), **options), parts)
-
     async def arun_multiple_datasets(
         self, datasets: Sequence[Dataset], **options: Any
     ) -> list[RunnerResult]:
-        """Awaitable twin of `run_multiple_datasets`."""
+        """One result per data set, in order, under one limit; `run_multiple_datasets` waits."""
         parts = _parts_of(datasets)
         return _by_dataset(await self.arun(list(chain(*parts)), **options), parts)
 
+    run_multiple_datasets = library_loop.blocking(arun_multiple_datasets, drives=True, refused=True)
+
     def _aggregated(self, row: Any) -> Results:
         results = results_of(self._plans, row)
-        made = {aggregator.name: aggregator(results) for aggregator in self.aggregators}
+        made = {each.name: made_by(each, results) for each in self.aggregators}
         return {**results, **made}
 
     def _by_column(self, graded: Sequence[Any]) -> RunnerResult:
@@ -278,7 +272,7 @@ def rows_of(dataset: Dataset) -> Iterable[Mapping[str, Any]]:
             raise DataError(f"{path}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
         return rows_in(path)
     if hasattr(dataset, "to_dict") and hasattr(dataset, "columns"):
-        return _of_frame(dataset)
+        return [row for _, row in FrameSource(dataset).rows() if not isinstance(row, DataError)]
     if isinstance(dataset, Mapping):
         raise DataError(
             f"the data set is one dict with the keys {sorted(map(str, dataset))[:12]}; give a list "
@@ -290,24 +284,3 @@ def rows_of(dataset: Dataset) -> Iterable[Mapping[str, Any]]:
             f"path of a file."
         )
     return dataset
-
-
-def _of_frame(frame: Any) -> list[Mapping[str, Any]]:
-    """The rows of a frame; lists that came as arrays are lists again, a text that is missing is None,
-    and whole numbers that a gap made floats are integers.
-    """
-    kinds = {
-        name: getattr(kind, "kind", "O")
-        for name, kind in zip(frame.columns, frame.dtypes, strict=True)
-    }
-    texts = {name for name, kind in kinds.items() if kind == "O"}
-    # else the reference 4 would be graded as "4.0"
-    whole = {name for name, kind in kinds.items() if kind == "f" and whole_with_gap(frame[name])}
-    restored = texts | whole
-    return [
-        {
-            name: number(plain(cell), name in whole) if name in restored else cell
-            for name, cell in row.items()
-        }
-        for row in frame.to_dict("records")
-    ]

@@ -255,6 +255,18 @@ def cohen_kappa_estimate(
     return _beyond_chance(pairs, columns, apart, cluster_numbers(clusters, len(pairs)), share=0.5)
 
 
+def label_kappa_estimate(
+    first: Sequence[L | None], second: Sequence[L | None], **settings: Any
+) -> Estimate | None:
+    """Cohen's kappa of what a judge says with people's labels, the second; as `cohen_kappa_estimate`.
+
+    Not known where the labels are all one value: that makes kappa 0 whatever the judge says, also
+    where it is right in every row but one.
+    """
+    several = len({label for _, label in complete_pairs(first, second)}) > 1
+    return cohen_kappa_estimate(first, second, **settings) if several else None
+
+
 def fleiss_kappa(ratings: Ratings) -> float | None:
     """Fleiss' kappa of several raters per unit, at most 1: (p_o - p_e) / (1 - p_e).
 

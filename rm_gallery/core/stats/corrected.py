@@ -444,7 +444,8 @@ def _stratum(
     labelled, missing = ~np.isnan(y), np.isnan(f)
     yl, m = y[labelled], int(labelled.sum())
     f = np.where(missing, 0.0 if missing.all() else f[~missing].mean(), f)
-    weights, over = np.full(m, 1.0 / m), ~labelled  # `over`: whose predictions count
+    weights: Floats = np.full(m, 1.0 / m)
+    over = ~labelled  # whose predictions count
     if verdicts is not None:
         over = verdicts >= 0
         own, n = verdicts[labelled], int(over.sum())

@@ -413,11 +413,14 @@ def clustered_mean(
     low, high = bounds
     if not low < high:
         raise ConfigError(f"bounds are (smallest, largest) possible outcome, got {bounds!r}")
-    wrong = outcomes[~(np.isfinite(outcomes) & (outcomes >= low) & (outcomes <= high))]
+    # rewards may miss an end of their range by so much, see `out_of_range`
+    near = (outcomes >= low - 1e-9) & (outcomes <= high + 1e-9)
+    wrong = outcomes[~(np.isfinite(outcomes) & near)]
     if len(wrong):
         raise ConfigError(
             f"outcomes have to be within {low}..{high}, got {wrong[0]}; give bounds= that hold them"
         )
+    outcomes = np.clip(outcomes, low, high)
     places, shares = strata_shares(strata, weights, len(outcomes))
     if not len(outcomes) or not shares.any():
         return None

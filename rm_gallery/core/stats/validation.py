@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
 from rm_gallery.core.stats import Array, ArrayLike, Floats, Names, Numbers, np
-from rm_gallery.core.stats.agreement import cohen_kappa_estimate, complete_units, spearman_estimate
+from rm_gallery.core.stats.agreement import complete_units, label_kappa_estimate, spearman_estimate
 from rm_gallery.core.stats.columns import check_columns, cluster_numbers, numbers
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.uncertainty import Estimate, clustered_mean, share_of
@@ -108,11 +108,11 @@ def validate(
         wanted = y > 0.5 if verdicts_given else turn * y >= turn * threshold
         estimates["accuracy"] = clustered_mean(passed == wanted, names)
         estimates |= precision_recall_f1(passed, wanted, names)
-        estimates["kappa"] = cohen_kappa_estimate(passed.tolist(), wanted.tolist(), clusters=names)
+        estimates["kappa"] = label_kappa_estimate(passed.tolist(), wanted.tolist(), clusters=names)
     elif same_scale:
         estimates["exact_agreement"] = clustered_mean(x == y, names)
         if high - low < MOST_CATEGORIES and (table == np.floor(table)).all():
-            estimates["weighted_kappa"] = cohen_kappa_estimate(
+            estimates["weighted_kappa"] = label_kappa_estimate(
                 x.tolist(),
                 y.tolist(),
                 weights="quadratic",

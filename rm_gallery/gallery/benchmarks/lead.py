@@ -411,7 +411,9 @@ def sides_of(figures: Figures) -> tuple[str, str] | None:
 
 
 def _name(figures: Figures) -> str:
-    return str(figures.get("reward") or "The reward")
+    """Whose figure it is: of several graders of the same rows, of the one whose figure leads."""
+    lead = _object(figures.get("extra")).get("headline")
+    return str((isinstance(lead, str) and lead) or figures.get("reward") or "The reward")
 
 
 def _corrected(figures: Figures) -> str:

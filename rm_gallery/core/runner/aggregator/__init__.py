@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 from rm_gallery.core.graders.base import as_result, score_of
+from rm_gallery.core.graders.results import GraderResult, finite
 from rm_gallery.core.reward.compose import (
     NORMALIZED,
     OPEN,
@@ -26,6 +26,7 @@ from rm_gallery.core.score import (
     failed,
     finite_score,
     missing_policy,
+    out_of_range,
 )
 from rm_gallery.core.utils.errors import ConfigError, ScoreError
 from rm_gallery.core.utils.names import check_known
@@ -46,7 +47,7 @@ class BaseAggregator:
             always, False never (ranges that differ are then an error).
 
     The result's metadata hold every component: score, normalised score where there is one, weight,
-    and what was skipped.
+    and what was skipped. What is no score of the common scale is an error of cause `rule`.
     """
 
     formula: ClassVar[How | None] = None
@@ -130,11 +131,13 @@ class BaseAggregator:
                 for name, each in graded.items()
             }
             try:
-                value = self.combine(values)
-            except (OverflowError, ScoreError):
-                value = math.inf  # costs this row its score, not the run
-            if not math.isfinite(value):
-                raise NotCombined(f"the combined score is {value}")
+                value = finite(self.combine(values), "the combined score")
+            except (OverflowError, ScoreError) as error:  # costs this row its score, not the run
+                raise NotCombined("the combined score is inf") from error
+            except ValueError as error:
+                raise NotCombined(str(error)) from error
+            if outside := out_of_range(self.name, value, scale[0]):
+                raise NotCombined(outside.reason)
             parts = ", ".join(f"{name} {score:g}" for name, score in values.items())
             what = "skipped" if self.on_error == "skip" else f"taken as {self.on_error}"
             without = f"; {what}: {', '.join(missing)}" if missing else ""
@@ -314,6 +317,17 @@ class GatedAggregator(BaseAggregator):
         made = self.secondary(self._others(results))
         noted = {**made.metadata, "passed": True}
         return made.model_copy(update={"name": self.name, "metadata": noted})
+
+
+def made_by(aggregator: BaseAggregator, results: Mapping[str, Any]) -> GraderResult:
+    """What an aggregator makes of a row, read as what a grader returns; also of one with a `__call__`
+    of its own.
+    """
+    about = {"name": aggregator.name}
+    try:
+        return as_result(score_of(aggregator(results)), about)
+    except (ValueError, TypeError) as error:
+        return as_result(failed("aggregate", f"{aggregator.name}: {error}", "rule"), about)
 
 
 class CallableAggregator(BaseAggregator):

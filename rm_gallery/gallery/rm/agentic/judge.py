@@ -247,7 +247,11 @@ class ActingJudge(BaseTrajectoryReward):
             for each in transcript
         ):
             raise DataError(f"{self.name}: a transcript is a list of messages with texts.")
-        made: Score[Any] = library_loop.run(self._decided(sample, transcript))
+        made: Score[Any] = library_loop.run(
+            self._decided(sample, transcript),
+            f"{type(self).__name__}.replay",
+            "asyncio.to_thread(reward.replay, …)",
+        )
         return made
 
 
