@@ -287,14 +287,9 @@ class Estimate:
         """Places that the exact p-values do not refuse and that may lie outside the score interval."""
         if not self.all_or_nothing:
             return []
-        from scipy.special import betaincinv
-
         places: list[float] = []
-        n, share, tail = self.effective_n, self._place(self.estimate), (1.0 - level) / 2.0
-        if n < _FEW:
-            won, lost = share * n, (1.0 - share) * n
-            places.append(float(betaincinv(won, lost + 1.0, tail)) if won > 0.0 else 0.0)
-            places.append(float(betaincinv(won + 1.0, lost, 1.0 - tail)) if lost > 0.0 else 1.0)
+        if self.effective_n < _FEW:
+            places += binomial_ends(self._place(self.estimate), self.effective_n, level)
         if self._sign_p >= 1.0 - level:
             places.append(0.5)
         return places
@@ -374,6 +369,27 @@ def _two_binomial_tails(successes: float, n: float, null: float) -> float:
     at_least = float(betainc(successes, n - successes + 1.0, null)) if successes > 0.0 else 1.0
     at_most = 1.0 - float(betainc(successes + 1.0, n - successes, null)) if successes < n else 1.0
     return min(1.0, 2.0 * min(at_least, at_most))
+
+
+def binomial_ends(share: float, n: float, level: float) -> Interval:
+    """Exact ends (Clopper and Pearson) of a share of `n` outcomes, whose counts may be fractions."""
+    from scipy.special import betaincinv
+
+    won, lost, tail = share * n, (1.0 - share) * n, (1.0 - level) / 2.0
+    return Interval(
+        float(betaincinv(won, lost + 1.0, tail)) if won > 0.0 else 0.0,
+        float(betaincinv(won + 1.0, lost, 1.0 - tail)) if lost > 0.0 else 1.0,
+    )
+
+
+def share_ends(share: float, n: float, level: float, df: float = math.inf) -> Interval:
+    """Ends of the interval of a share of `n` outcomes that are all or nothing: the score interval, with
+    fewer than 20 at least the exact one.
+    """
+    ends = [score_ends(share, t_quantile(df, level) ** 2 / n)]
+    if n < _FEW:
+        ends.append(binomial_ends(share, n, level))
+    return Interval(min(end.low for end in ends), max(end.high for end in ends))
 
 
 # -- makers ----------------------------------------------------------------------------------------
