@@ -193,11 +193,13 @@ def drift_lines(comparison: Drift, old: str, new: str) -> list[str]:
     noise = comparison.noise
     repeats = "" if noise is None else f"; repeats of one version differ on {noise:.1%}"
     known = {**vars(comparison), "old": old, "new": new, "repeats": repeats}
-    known["flip_ends"] = _ends(comparison.flip_ci95, ".1%") + _limits(comparison.flip_bounds, ".1%")
+    known["flip_ends"] = _ends(comparison.flip_ci95, ".1%") + _worst_to_best(
+        comparison.flip_bounds, ".1%"
+    )
     for name, form in (("shift", "+.4g"), ("agreement", "+.1%")):
         if (change := known[name]) is not None:
             p = "" if change.p_value is None else f", p = {change.p_value:.3g}"
-            limits = _limits(change.bounds, form)
+            limits = _worst_to_best(change.bounds, form)
             known[f"{name}_sure"] = f"{_ends(change.ci95, form)}{p}{limits}"
     where = " where both versions gave a score" if comparison.n_missing else ""
     return [
@@ -214,7 +216,7 @@ def _ends(interval: Interval | None, form: str) -> str:
     return "" if interval is None else f" [{interval.low:{form}}, {interval.high:{form}}]"
 
 
-def _limits(bounds: Interval | None, form: str) -> str:
+def _worst_to_best(bounds: Interval | None, form: str) -> str:
     """What lies between worst and best; nothing where nothing is missing or the scale has no ends."""
     if bounds is None or bounds.high - bounds.low < SAME:
         return ""

@@ -114,7 +114,7 @@ class _Test(NamedTuple):
     figures: Mapping[str, Any]
 
 
-class _Column:
+class _TraitColumn:
     """A trait of the samples in their order: numbers, or names by number; samples may lack it."""
 
     def __init__(self, named: bool) -> None:
@@ -123,8 +123,8 @@ class _Column:
 
     def put(self, row: int, value: Any) -> None:
         """Note the value of a row that comes after those before."""
-        gap = [-1 if self.named else math.nan] * (row - len(self.values))
-        self.values.extend(gap)
+        gap: Any = -1 if self.named else math.nan
+        self.values.extend([gap] * (row - len(self.values)))
         if self.named:
             value = self.names.setdefault(value, len(self.names))
         self.values.append(value)
@@ -140,8 +140,8 @@ class _Column:
 class MissingnessTest:
     """Tests whether scores are missing at random: does being missing go with a trait of samples?"""
 
-    _traits: dict[str, _Column] = field(default_factory=dict)
-    _sides: dict[str, _Column] = field(default_factory=dict)
+    _traits: dict[str, _TraitColumn] = field(default_factory=dict)
+    _sides: dict[str, _TraitColumn] = field(default_factory=dict)
     _clusters: array[int] = field(default_factory=lambda: array("q"))
     """Of each sample a hash of its cluster, and in the last bit whether it is missing."""
     n: int = 0
@@ -164,11 +164,11 @@ class MissingnessTest:
         for name, value in traits.items():
             column = self._traits.get(name)
             if column is None:
-                column = self._traits[name] = _Column(isinstance(value, str))
+                column = self._traits[name] = _TraitColumn(isinstance(value, str))
             column.put(row, value)
         if lost and len(set(lost)) < len(set(sides)):
             key = tuple(sorted(set(sides)))
-            column = self._sides.setdefault(" / ".join(key), _Column(named=True))
+            column = self._sides.setdefault(" / ".join(key), _TraitColumn(named=True))
             column.put(row, (key, frozenset(lost)))
 
     def report(self) -> dict[str, Any]:
@@ -229,7 +229,7 @@ def _over_clusters(p_value: float, one: Any, other: Any, clusters: Integers) -> 
 
 
 def _number_tests(
-    name: str, column: _Column, all_missing: Integers, all_clusters: Integers
+    name: str, column: _TraitColumn, all_missing: Integers, all_clusters: Integers
 ) -> list[_Test]:
     """A number against missing (Mann–Whitney)."""
     from scipy.stats import mannwhitneyu, rankdata
@@ -254,7 +254,7 @@ def _number_tests(
 
 
 def _name_tests(
-    name: str, column: _Column, all_missing: Integers, all_clusters: Integers
+    name: str, column: _TraitColumn, all_missing: Integers, all_clusters: Integers
 ) -> list[_Test]:
     """Each name against the others (Fisher's exact)."""
     from scipy.stats import fisher_exact
@@ -278,7 +278,7 @@ def _name_tests(
     return tests
 
 
-def _side_tests(column: _Column, all_clusters: Integers) -> list[_Test]:
+def _side_tests(column: _TraitColumn, all_clusters: Integers) -> list[_Test]:
     """Each side against an equal share of the missing scores (binomial test)."""
     from scipy.stats import binomtest
 
