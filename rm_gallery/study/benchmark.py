@@ -319,6 +319,7 @@ class _Counting:
             self.benchmark.traits(one),
             [sides[place] for place in lost],
             sides,
+            one.cluster,
         )
 
     def report(self, data: Data | None, notes: Sequence[str] = (), turn: float = 1.0) -> Report:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from rm_gallery.core.data.labels import VALUE, value_of
 from rm_gallery.core.stats import np
+from rm_gallery.core.stats.changes import SAME
 from rm_gallery.core.stats.consistency import Drift, drift
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.planning import correlation_within
@@ -192,13 +193,19 @@ def drift_lines(comparison: Drift, old: str, new: str) -> list[str]:
     noise = comparison.noise
     repeats = "" if noise is None else f"; repeats of one version differ on {noise:.1%}"
     known = {**vars(comparison), "old": old, "new": new, "repeats": repeats}
-    known["flip_ends"] = _ends(comparison.flip_ci95, ".1%")
+    known["flip_ends"] = _ends(comparison.flip_ci95, ".1%") + _worst_to_best(
+        comparison.flip_bounds, ".1%"
+    )
     for name, form in (("shift", "+.4g"), ("agreement", "+.1%")):
         if (change := known[name]) is not None:
             p = "" if change.p_value is None else f", p = {change.p_value:.3g}"
-            known[f"{name}_sure"] = f"{_ends(change.ci95, form)}{p}"
+            limits = _worst_to_best(change.bounds, form)
+            known[f"{name}_sure"] = f"{_ends(change.ci95, form)}{p}{limits}"
+    where = " where both versions gave a score" if comparison.n_missing else ""
     return [
-        "drift: " + "; ".join(comparison.findings) if comparison.findings else "no drift found",
+        "drift: " + "; ".join(comparison.findings)
+        if comparison.findings
+        else f"no drift found{where}",
         *(text.format_map(known) for name, text in _SENTENCES if known[name] is not None),
         *comparison.notes,
     ]
@@ -207,6 +214,15 @@ def drift_lines(comparison: Drift, old: str, new: str) -> list[str]:
 def _ends(interval: Interval | None, form: str) -> str:
     """An interval behind its figure; nothing where none is known."""
     return "" if interval is None else f" [{interval.low:{form}}, {interval.high:{form}}]"
+
+
+def _worst_to_best(bounds: Interval | None, form: str) -> str:
+    """What lies between worst and best; nothing where nothing is missing or the scale has no ends."""
+    if bounds is None or bounds.high - bounds.low < SAME:
+        return ""
+    return (
+        f" ({bounds.low:{form}} to {bounds.high:{form}} with what is missing at worst and at best)"
+    )
 
 
 _SENTENCES = (

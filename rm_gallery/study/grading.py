@@ -358,7 +358,7 @@ def grade(
             asked.append(hash_of(group))
             subset = _text_of(row, by)
             graded = GradedRow(group, results, known, row.sample_key, second, subset, str(where))
-            _observe(missingness, fields, results, main)
+            _observe(missingness, fields, results, main, group)
             for name, result in results.items():
                 by_grader[name].add(result)
                 if not result.ok:
@@ -417,7 +417,11 @@ def _count_unread(by_grader: Mapping[str, _Column], reasons: Reasons, control: R
 
 
 def _observe(
-    missingness: MissingnessTest, fields: Mapping[str, Any], results: Results, main: str
+    missingness: MissingnessTest,
+    fields: Mapping[str, Any],
+    results: Results,
+    main: str,
+    cluster: str,
 ) -> None:
     """Count a row in the test of missingness, unless the run never got to it."""
     if any(status_of(result) == "stopped" for result in results.values()):
@@ -426,7 +430,7 @@ def _observe(
         "", len(_first_filled(fields, ASKED)), [len(_first_filled(fields, ANSWERED))], ()
     )
     lost = [name for name, result in results.items() if not result.ok]
-    missingness.add(main in lost, traits, lost, list(results))
+    missingness.add(main in lost, traits, lost, list(results), cluster)
 
 
 def _drawn(

@@ -296,5 +296,5 @@ def suspicion_of(pairs: Pairs) -> Mapping[str, Any]:
         chosen = [label == "chosen" for label in row.labels]
         answers = [len(text) for text in row.answers]
         traits = labelled_traits(row.subset, len(row.prompt), answers, chosen)
-        missingness.add(bool(without), traits, without, runs)
+        missingness.add(bool(without), traits, without, runs, row.cluster)
     return missingness.report()

@@ -299,8 +299,7 @@ class TableSamples(MadeWhenAsked[TableSample]):
             else "",
             "" if n_labels is None else f"{n_labels} rows have a label",
             f"{len(self)} rows to judge with {reward.name}: {judgements:,} judgements, "
-            f"{self._calls(reward, judgements)}"
-            + (", fewer if it is decided earlier" if early else ""),
+            f"{self._calls(reward)}" + (", fewer if it is decided earlier" if early else ""),
         ]
         return [line for line in lines if line]
 
@@ -319,24 +318,35 @@ class TableSamples(MadeWhenAsked[TableSample]):
                     why = f"column '{name}' is named for something else, and kept from rewards."
                 raise ConfigError(f"{reward.name}: {why}")
 
-    def judgements(self, reward: BaseReward) -> int:
-        """How many judgements a reward makes of the rows."""
+    def judgements(self, reward: BaseReward, rows: Mapping[int, int] | None = None) -> int:
+        """How many judgements a reward makes of the rows, or of so `rows` many by their number of
+        answers.
+        """
         return self._over_rows(
-            lambda sample: len(reward.kind.jobs(reward, sample)) * reward.asked_times
+            lambda sample: len(reward.kind.jobs(reward, sample)) * reward.asked_times, rows
         )
 
-    def _calls(self, reward: BaseReward, judgements: int) -> str:
-        """How many calls of which models the judgements are, in words."""
+    def one_call_each(self, reward: BaseReward) -> bool:
+        """Whether a model is asked once for each judgement."""
+        if not asks_a_model(reward) or reward.made_of_parts:
+            return False
+        calls = self._over_rows(lambda sample: most_calls(reward, sample))
+        return calls == self.judgements(reward)
+
+    def _calls(self, reward: BaseReward) -> str:
+        """How many calls of which models the judgements of the rows are, in words."""
         if not asks_a_model(reward):
             return "no calls"
-        calls = self._over_rows(lambda sample: most_calls(reward, sample))
         names = ", ".join(m.model for m in models_of(reward))
         of = f" of {names}" if names else ""
-        if calls == judgements and not reward.made_of_parts:
+        if self.one_call_each(reward):
             return f"each a call{of} unless its reply is in the cache"
+        calls = self._over_rows(lambda sample: most_calls(reward, sample))
         return f"at most {calls:,} calls{of}, fewer where replies are in the cache"
 
-    def _over_rows(self, count: Callable[[DataSample], int]) -> int:
+    def _over_rows(
+        self, count: Callable[[DataSample], int], rows: Mapping[int, int] | None = None
+    ) -> int:
         """The sum of a count over the rows, which differ in their number of answers alone."""
         planned: dict[int, int] = {}
         for sample in self:
@@ -344,7 +354,8 @@ class TableSamples(MadeWhenAsked[TableSample]):
                 planned[len(sample.output)] = count(sample)
             if len(planned) == len(self.counts):
                 break
-        return sum(planned[answers] * rows for answers, rows in self.counts.items())
+        of_each = self.counts if rows is None else rows
+        return sum(planned[answers] * n for answers, n in of_each.items())
 
     def why_blank(self, place: int) -> str:
         """Why a row cannot be judged, or not with all of its answers."""

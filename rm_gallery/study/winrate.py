@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -61,6 +62,10 @@ class _UntilDecided:
     """Whether an earlier part of the run decided it, and nothing is left to ask."""
     sequence: ConfidenceSequence = field(default_factory=ConfidenceSequence)
     """Of the rows with a verdict alone."""
+    judged: Counter[int] = field(default_factory=Counter)
+    """How many rows were judged, by their number of answers, those behind the stop too."""
+    parts: int = 0
+    """Judgements of rows that the stop left half judged."""
     _limits: Mapping[float, tuple[ConfidenceSequence, SequentialTest]] = field(
         default_factory=lambda: {end: (ConfidenceSequence(), SequentialTest(0.5)) for end in (0, 1)}
     )
@@ -110,7 +115,9 @@ class _UntilDecided:
         stop.
         """
         if one.status == "stopped":
+            self.parts += sum(part.status != "stopped" for part in one.judgements)
             return () if self.decided else (one,)
+        self.judged[len(one.sample.output)] += bool(one.judgements)
         self._held[one.metadata["row"]] = one
         passed = [self._held.pop(row) for row in self._passed if row in self._held]
         self._passed.clear()
@@ -331,9 +338,10 @@ class WinRateTask(TableTask):
         sequence, total = self.until.sequence, len(self.samples.sheet)
         saved = total - report.n if self.until.decided else 0
         each = self.samples.judgements(reward)
-        most = max(
-            len(reward.kind.jobs(reward, sample)) * reward.asked_times for sample in self.samples
-        )
+        made = self.samples.judgements(reward, self.until.judged) + self.until.parts
+        if self.samples.one_call_each(reward):  # an order of a pair that stopped before the other
+            asked = self.until.control.calls - self.until.control.retries
+            made = max(made, asked + self.until.control.cached)
         sequential = {
             "decided": self.until.decided,
             "n_sequence": sequence.n,
@@ -341,8 +349,8 @@ class WinRateTask(TableTask):
             "ci95": sequence.interval,
             "rows": total,
             "rows_saved": saved,
-            # of a row that was begun when it was settled, a part may have been judged
-            "judgements_saved": max(0, min(saved * most, each - report.calls - report.cached)),
+            # what nobody judged, in this run or in the part of it that the folder holds
+            "judgements_saved": max(0, each - made) if self.until.decided else 0,
         }
         # after looking often only the sequence's interval holds
         extra = {**report.extra, "until_decided": sequential}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 import tracemalloc
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,6 +19,7 @@ from rm_gallery import (
     BaseListWiseReward,
     BasePairWiseReward,
     BasePointWiseReward,
+    BaseReward,
     ConfigError,
     DataSample,
     OpenaiLLM,
@@ -269,6 +271,41 @@ def test_a_settled_comparison_saves_calls(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", [Length, Longer, Longest])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_judgements_saved_are_those_that_nobody_made(
+    kind: type[BaseReward], seed: int, tmp_path: Path
+) -> None:
+    """Rows that finished behind the stop counted as saved, or rows that were counted did."""
+    asked: list[str] = []
+
+    class Counting(kind):  # type: ignore[misc, valid-type]
+        fingerprint: ClassVar[Any] = "the same"
+
+        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+            asked.append(sample.unique_id)
+            if len(asked) == 4:
+                first.stop("enough")
+            time.sleep(0.002 * (len(asked) % 3))
+            return super()._evaluate(sample, **kwargs)  # type: ignore[no-any-return]
+
+    draw, first = random.Random(seed), RunControl()
+    data = rows(*[WON if draw.random() < 0.8 else LOST for _ in range(120)])
+    each = 2 if kind is Length else 1
+    options: Any = {"until_decided": True, "max_workers": 8, "run_dir": str(tmp_path / "r")}
+    halted = winrate(Counting(), data, "q", ["x", "y"], control=first, **options)
+    assert halted.extra["until_decided"]["judgements_saved"] == 0, "nothing is settled"
+    found = winrate(Counting(), data, "q", ["x", "y"], **options)
+    said, made = found.extra["until_decided"], len(asked)
+    assert said["decided"] and made < 120 * each
+    # a row that the halt left half judged is judged again as a whole
+    again = len(asked) - len(set(asked)) if each == 1 else halted.n_stopped > 0
+    assert 0 <= said["judgements_saved"] + made - 120 * each <= again
+    last = winrate(Counting(), data, "q", ["x", "y"], **options)
+    kept = last.extra["until_decided"]["judgements_saved"]
+    assert len(asked) == made and 0 <= kept - said["judgements_saved"] < each + 8
+
+
 class Unsure(Longer):
     """Says nothing of some; nothing is scored again to see whether the code is the same."""
 
@@ -383,9 +420,10 @@ def test_all_figures_of_a_comparison_that_stopped_early_are_those_of_the_rows_lo
         found.suspicion["n"] == found.n - found.reasons["unscored: blank row"]["n"]
         and found.missing["data"] > 0
     )
+    # how many judgements were in flight at the stop, and are not saved, is another each time
+    differing = ("seconds", "calls", "usage", "extra", "says")
     one, other = (
-        {k: v for k, v in x.to_dict().items() if k not in ("seconds", "calls", "usage", "extra")}
-        for x in (found, again)
+        {k: v for k, v in x.to_dict().items() if k not in differing} for x in (found, again)
     )
     assert one == other
 

@@ -150,7 +150,35 @@ def test_what_goes_missing_by_chance_is_rarely_suspected(seed: int) -> None:
     assert wrong <= 12, "5 of 100 are allowed, and chance adds to them"
 
 
-def test_looking_for_what_missing_scores_go_with_keeps_eight_bytes_a_number() -> None:
+@pytest.mark.parametrize("kind", ["name", "number", "side"])
+def test_rows_of_one_prompt_are_one_witness_of_what_is_missing(kind: str) -> None:
+    """Ten rows a prompt that are missing together once were ten witnesses."""
+
+    def said(seed: int, clustered: bool, related: bool) -> bool:
+        draw, test = random.Random(seed), MissingnessTest()
+        for prompt in range(40):
+            missing, high = draw.random() < 0.4, draw.random() < 0.5
+            if related:
+                missing = draw.random() < (0.9 if high else 0.1)
+            for _ in range(10):
+                lost, sides = [], []
+                traits: dict[str, Trait] = {}
+                if kind == "side":
+                    sides, lost = ["left", "right"], ["left" if high else "right"] * missing
+                    lost = ["left"] * missing if related else lost
+                elif kind == "name":
+                    traits = {"subset": "ab"[high]}
+                else:
+                    traits = {"length": high + draw.random() / 2}
+                test.add(missing, traits, lost, sides, f"prompt {prompt}" if clustered else "")
+        return bool(test.report()["found"])
+
+    assert sum(said(seed, True, False) for seed in range(60)) <= 6
+    assert sum(said(seed, False, False) for seed in range(60)) > 12
+    assert all(said(seed, True, True) for seed in range(5))
+
+
+def test_looking_for_what_missing_scores_go_with_keeps_eight_bytes_a_number_or_cluster() -> None:
     traits: list[dict[str, Trait]] = [
         {"subset": "ab"[row % 2], "length": float(row)} for row in range(20_000)
     ]
@@ -162,4 +190,4 @@ def test_looking_for_what_missing_scores_go_with_keeps_eight_bytes_a_number() ->
         held = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert held < 20 * len(traits) and lookout.report()["looked_at"] == ["subset", "length"]
+    assert held < 24 * len(traits) and lookout.report()["looked_at"] == ["subset", "length"]

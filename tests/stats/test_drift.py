@@ -5,6 +5,9 @@ real changes.
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +166,55 @@ def test_candidates_of_one_prompt_are_one_witness(tmp_path: Path) -> None:
     assert by_prompt.shift.change == apart.shift.change == pytest.approx(-1 / 3)
     assert not by_prompt.findings and apart.findings
     assert by_prompt.shift.ci95 is not None and by_prompt.shift.ci95.covers(0.0)
+
+
+def test_anchors_that_one_version_refused_bound_every_figure() -> None:
+    """Ten refusals of the new version left "no drift found" and no trace in a figure."""
+    gap = float("nan")
+    old, labels = [1.0, 0.0] * 10, [1.0, 0.0] * 9 + [gap, gap]
+    new = [gap if place < 5 else score for place, score in enumerate(old)]
+    old[19], new[6] = gap, 0.0
+    found = drift(old, new, labels=labels)
+    assert (found.n, found.n_missing, found.missing) == (14, 6, {"old": 1, "new": 5})
+    agreement = found.agreement
+    assert agreement is not None and agreement.n == 13
+
+    def change(fill: Sequence[float], rows: Sequence[int], near: bool) -> float:
+        left = iter(fill)
+        sides = [[next(left) if score != score else score for score in side] for side in (old, new)]
+        worth = [
+            [1.0 - abs(score - labels[row]) if near else score for row, score in enumerate(side)]
+            for side in sides
+        ]
+        return float(np.mean([worth[1][row] - worth[0][row] for row in rows]))
+
+    every = list(product((0.0, 1.0), repeat=6))
+    for figure, rows, near in ((found.shift, range(20), False), (agreement, range(18), True)):
+        fillings = [change(fill, rows, near) for fill in every]
+        assert figure.bounds == pytest.approx((min(fillings), max(fillings)))
+        assert figure.change == pytest.approx(-1 / figure.n)
+    assert found.flip_bounds == pytest.approx((1 / 20, 7 / 20))
+    said = drift_lines(found, "a", "b")
+    assert said[0] == "no drift found where both versions gave a score"
+    assert sum("with what is missing at worst and at best" in line for line in said) == 3
+    assert any("(1 not by the old one, 5 not by the new one)" in line for line in said)
+    by_run = drift(old, new, credits=(old, new))
+    assert by_run.agreement is not None and by_run.agreement.bounds == found.shift.bounds
+    wide = drift(old, new, bounds=(-math.inf, math.inf))
+    assert wide.shift.bounds is None and "nan" not in "\n".join(drift_lines(wide, "a", "b"))
+    whole = drift([0.0, 1.0], [1.0, 1.0])
+    assert whole.shift.bounds == (0.5, 0.5) and whole.flip_bounds == (0.5, 0.5)
+
+
+def test_p_values_of_findings_count_all_questions() -> None:
+    old = [1.0, 0.0, 1.0, 1.0] * 15
+    new = [0.0 if place % 3 == 0 else score for place, score in enumerate(old)]
+    alone, both = drift(old, new), drift(old, new, labels=old)
+    p = alone.shift.p_value
+    assert p is not None and alone.findings[0].endswith(f"(p = {p:.3g})")
+    assert [
+        text.endswith(f"(p = {2 * p:.3g} counting all 2 questions)") for text in both.findings
+    ] == [
+        True,
+        True,
+    ]

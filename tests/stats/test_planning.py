@@ -67,6 +67,44 @@ def test_the_power_of_a_plan_is_that_of_the_test_on_either_side(
     assert len(plan.sides) == (2 if 0 < rate - effect and rate + effect < 1 - 1e-9 else 1)
 
 
+@pytest.mark.parametrize("rate", [0.0, 0.01, 0.05, 0.5, 0.97, 1.0])
+@pytest.mark.parametrize("wanted", [0.01, 0.03, 0.1])
+def test_a_planned_width_is_one_that_the_interval_has(rate: float, wanted: float) -> None:
+    """At a rate of 1 two rows were planned for a width of 0, and at 0.01 a third of those needed."""
+    plan = plan_mean(half_width=wanted, rate=rate)
+    rng = np.random.default_rng(0)
+    widths = []
+    for k in rng.binomial(plan.n, rate, 60).tolist():
+        mean = clustered_mean(np.arange(plan.n) < k)
+        assert mean is not None and (ends := mean.interval()) is not None
+        widths.append((ends.high - ends.low) / 2)
+    assert plan.half_width is not None and plan.half_width <= wanted * (1 + 1e-9)
+    assert 0.9 * plan.half_width <= np.mean(widths) <= 1.04 * plan.half_width
+
+
+@pytest.mark.parametrize("graded", [False, True])
+def test_few_rows_or_clusters_are_planned_with_the_quantile_they_get(graded: bool) -> None:
+    rng = np.random.default_rng(0)
+    common: dict[str, Any] = {"sd": 1.0} if graded else {"rows_per_cluster": 10, "icc": 1.0}
+    plan = plan_mean(half_width=0.6 if graded else 0.3, **common)
+    clusters = np.arange(plan.n) if graded else np.arange(plan.n) // 10
+    widths = []
+    for _ in range(100):
+        rows = rng.standard_normal(plan.n) if graded else (rng.random(plan.n) < 0.5)[clusters] * 1.0
+        bounds = (-math.inf, math.inf) if graded else (0.0, 1.0)
+        mean = clustered_mean(rows, clusters, bounds=bounds)
+        assert mean is not None and (ends := mean.interval()) is not None
+        widths.append((ends.high - ends.low) / 2)
+    assert np.mean(widths) == pytest.approx(plan.half_width, rel=0.08)
+
+
+@pytest.mark.parametrize("rate", [0.97, 1.0])
+def test_a_plan_of_labels_promises_no_width_that_labels_alone_do_not_give(rate: float) -> None:
+    plan = plan_labels(half_width=0.03, n_rows=4000, rate=rate)
+    alone = plan_mean(half_width=0.03, rate=rate)
+    assert plan.alone == alone.n and plan.n > 40 and (plan.half_width or 0.0) > 0.025
+
+
 def test_a_label_plan_keeps_its_promise() -> None:
     rng, plan, widths = np.random.default_rng(0), plan_labels(half_width=0.04, **JUDGE), []
     for _ in range(60):

@@ -14,7 +14,8 @@ from typing import Any
 
 from rm_gallery.core.stats import Array, ArrayLike, Bools, Floats, Integers, Names, np
 from rm_gallery.core.stats.agreement import kendall_tau_b_estimate, spearman_estimate
-from rm_gallery.core.stats.columns import cluster_numbers
+from rm_gallery.core.stats.columns import cluster_numbers, names_where
+from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.uncertainty import Estimate, clustered_mean
 
 SAME = 1e-9
@@ -103,6 +104,24 @@ class OldAndNew:
             for side, share in ((self.old, 1.0 - best), (self.new, best))
         )
         return replace(self, old=old, new=new)
+
+    @property
+    def change_bounds(self) -> Interval | None:
+        """`difference` of all rows with everything missing at its worst and at its best; None where the
+        scale of what is missing is open.
+        """
+        if not self.both.all() and not math.isfinite(self.bounds[1] - self.bounds[0]):
+            return None
+        gaps = [self.filled(best).difference for best in (0.0, 1.0)]
+        return None if None in gaps else Interval(*(gap.estimate for gap in gaps if gap))
+
+    def only(self, rows: Bools) -> OldAndNew:
+        """Some of the rows."""
+        strata = None if self.strata is None else self.strata[rows]
+        clusters = names_where(self.clusters, rows)
+        return replace(
+            self, old=self.old[rows], new=self.new[rows], clusters=clusters, strata=strata
+        )
 
     def nearness(self, labels: Floats) -> OldAndNew:
         """How near both come to the labels, 1 - distance / width of the scale: 1 is agreement.

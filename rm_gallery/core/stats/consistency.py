@@ -16,6 +16,7 @@ from rm_gallery.core.stats import Floats, Names, Numbers, np
 from rm_gallery.core.stats.changes import OldAndNew
 from rm_gallery.core.stats.columns import cluster_numbers, names_where, numbers
 from rm_gallery.core.stats.corrected import farthest_outside
+from rm_gallery.core.stats.denominator import worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval, check_level
 from rm_gallery.core.stats.significance import holm, sign_test_over
 from rm_gallery.core.stats.uncertainty import clustered_mean, strata_shares
@@ -225,7 +226,8 @@ _MOST_ASSIGNMENTS = 500
 
 class Change(NamedTuple):
     """A mean of both versions, its change with interval, and the p-value of "no change"; both None
-    where nothing is known, as with anchors of one cluster.
+    where nothing is known, as with anchors of one cluster. `bounds` are the change with every missing
+    anchor at its worst and at its best; None on a scale without ends.
     """
 
     old: float
@@ -234,6 +236,7 @@ class Change(NamedTuple):
     ci95: Interval | None
     p_value: float | None
     n: int
+    bounds: Interval | None
 
 
 @dataclass(frozen=True)
@@ -243,8 +246,10 @@ class Drift:
     Attributes:
         n: anchors that both versions scored.
         n_missing: anchors that one version or both did not score.
+        missing: how many of them the `old` version did not score, and how many the `new`.
         flip_rate: share of anchors on which the two versions differ by more than the tolerance.
         flip_ci95: its interval; None with anchors of one cluster.
+        flip_bounds: the share if no missing anchor differed, and if every one did.
         noise: the same share between repeats of one version; None without repeats.
         excess: mean distance between versions minus that between repeats of one, in the unit of the
             scores; 0 without drift.
@@ -253,14 +258,16 @@ class Drift:
         shift: change of the mean score.
         agreement: change of the agreement with the labels, 1 - distance / width of the scale; None
             without labels.
-        findings: significant changes, after Holm's correction.
+        findings: significant changes with their p-values, after Holm's correction.
         notes: warnings for the reader.
     """
 
     n: int
     n_missing: int
+    missing: dict[str, int]
     flip_rate: float
     flip_ci95: Interval | None
+    flip_bounds: Interval | None
     noise: float | None
     excess: float | None
     excess_p: float | None
@@ -334,14 +341,14 @@ def drift(
             f"old and new have {n} anchors in common that both scored; at least 2 are needed"
         )
     notes: list[str] = []
+    lacking = {name: int(np.isnan(runs[0]).sum()) for name, runs in (("old", olds), ("new", news))}
     if missing:
         notes.append(
-            f"{missing} of {len(both)} anchors were not scored by both versions; they say nothing "
-            f"about drift"
+            f"{missing} of {len(both)} anchors were not scored by both versions ({lacking['old']} not by "
+            f"the old one, {lacking['new']} not by the new one); what is said of drift is of the others"
         )
-    single = OldAndNew(olds[0][both], news[0][both], names_where(clusters, both), bounds)
-    means = [np.asarray(np.nanmean([run[both] for run in side], axis=0)) for side in (olds, news)]
-    scores = replace(single, old=means[0], new=means[1])
+    single = OldAndNew(olds[0], news[0], clusters, bounds)
+    scores = replace(single, old=_mean_of_runs(olds), new=_mean_of_runs(news))
     shift, flips = _change(scores, confidence), single.changed(tolerance)
     assert flips is not None
     if flips.n_clusters == 1:
@@ -362,10 +369,12 @@ def drift(
         )
     earned = None
     if credits is not None:
-        first, second = (numbers(side, "credits")[both] for side in credits)
-        earned = OldAndNew(first, second, single.clusters)
+        first, second = (numbers(side, "credits") for side in credits)
+        known = ~(np.isnan(first) & np.isnan(second))
+        earned = OldAndNew(first, second, clusters).only(known)
     elif labels is not None:
-        earned = scores.nearness(numbers(labels, "labels")[both])
+        people = numbers(labels, "labels")
+        earned = scores.nearness(people).only(~np.isnan(people))
     if earned is not None and earned.both.sum() >= 2:
         agreement = _change(earned, confidence)
     elif earned is not None:
@@ -373,8 +382,10 @@ def drift(
     return Drift(
         n,
         missing,
+        lacking,
         flips.estimate,
         flips.interval(confidence),
+        worst_case_bounds(len(both), n, flips.estimate * n, {}).bounds,
         noise,
         excess,
         excess_p,
@@ -388,7 +399,16 @@ def drift(
 def _change(pairs: OldAndNew, confidence: float) -> Change:
     gap, (old, new) = pairs.difference, pairs.means
     assert gap is not None and old is not None and new is not None
-    return Change(old, new, gap.estimate, gap.interval(confidence), gap.p_value(0.0), gap.n)
+    ci95, p_value = gap.interval(confidence), gap.p_value(0.0)
+    return Change(old, new, gap.estimate, ci95, p_value, gap.n, pairs.change_bounds)
+
+
+def _mean_of_runs(runs: Sequence[Floats]) -> Floats:
+    """Each anchor's mean over the runs of a version; NaN where its first run has no score."""
+    known = [np.isnan(run) for run in runs]
+    sums = np.sum([np.where(gone, 0.0, run) for run, gone in zip(runs, known, strict=True)], axis=0)
+    counts = np.sum(np.logical_not(known), axis=0)
+    return np.where(known[0], np.nan, sums / np.maximum(counts, 1))
 
 
 def _self_difference(
@@ -467,9 +487,10 @@ def _findings(
             (excess_p, f"the versions differ more than repeats of one do, by {excess:.3g}")
         )
     asked.sort()
+    of_all = f" counting all {len(asked)} questions" if len(asked) > 1 else ""
     adjusted = holm([p for p, _ in asked])
     return tuple(
-        f"{text} (p = {p:.3g})"
-        for level_of, (p, text) in zip(adjusted, asked, strict=True)
-        if level_of <= level
+        f"{text} (p = {p:.3g}{of_all})"
+        for p, (_, text) in zip(adjusted, asked, strict=True)
+        if p <= level
     )

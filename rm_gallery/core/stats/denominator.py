@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any, NamedTuple
 
+from rm_gallery.core.stats import Floats, Integers, np
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.significance import holm
+from rm_gallery.core.stats.uncertainty import Estimate, clustered_mean
 from rm_gallery.core.utils.compat import earlier
 
 NEVER_BEGUN = "caller"
@@ -113,23 +114,36 @@ class _Test(NamedTuple):
     figures: Mapping[str, Any]
 
 
-class _TraitCounts:
-    """One trait of all samples: counts of each name and of those missing, or the numbers."""
+class _TraitColumn:
+    """A trait of the samples in their order: numbers, or names by number; samples may lack it."""
 
-    def __init__(self) -> None:
-        self.names: Counter[str] = Counter()
-        self.gone: Counter[str] = Counter()
-        self.missing, self.there = array("d"), array("d")
+    def __init__(self, named: bool) -> None:
+        self.names: dict[Any, int] = {}
+        self.named, self.values = named, array("i" if named else "d")
+
+    def put(self, row: int, value: Any) -> None:
+        """Note the value of a row that comes after those before."""
+        gap: Any = -1 if self.named else math.nan
+        self.values.extend([gap] * (row - len(self.values)))
+        if self.named:
+            value = self.names.setdefault(value, len(self.names))
+        self.values.append(value)
+
+    def known(self, *beside: Integers) -> tuple[Any, list[Integers]]:
+        """The values there are, and of columns of all samples what stands beside them."""
+        values = np.array(self.values)
+        rows = np.flatnonzero(values >= 0 if self.named else ~np.isnan(values))
+        return values[rows], [column[rows] for column in beside]
 
 
 @dataclass
 class MissingnessTest:
     """Tests whether scores are missing at random: does being missing go with a trait of samples?"""
 
-    _traits: defaultdict[str, _TraitCounts] = field(
-        default_factory=lambda: defaultdict(_TraitCounts)
-    )
-    _sides: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    _traits: dict[str, _TraitColumn] = field(default_factory=dict)
+    _sides: dict[str, _TraitColumn] = field(default_factory=dict)
+    _clusters: array[int] = field(default_factory=lambda: array("q"))
+    """Of each sample a hash of its cluster, and in the last bit whether it is missing."""
     n: int = 0
     n_missing: int = 0
 
@@ -139,24 +153,23 @@ class MissingnessTest:
         traits: Mapping[str, Trait],
         lost: Sequence[str] = (),
         sides: Sequence[str] = (),
+        cluster: str = "",
     ) -> None:
         """Count one sample; `lost` are those of its `sides` (systems, columns, labels, runs) that
-        have no score of their own.
+        have no score of their own. Samples of one `cluster` are one witness; without one it is one
+        of its own.
         """
-        self.n, self.n_missing = self.n + 1, self.n_missing + missing
+        row, self.n, self.n_missing = self.n, self.n + 1, self.n_missing + missing
+        self._clusters.append((hash(cluster) >> 1 if cluster else row) << 1 | missing)
         for name, value in traits.items():
-            counts = self._traits[name]
-            if not isinstance(value, str):
-                (counts.missing if missing else counts.there).append(value)
-                continue
-            counts.names[value] += 1
-            if missing:
-                counts.gone[value] += 1
+            column = self._traits.get(name)
+            if column is None:
+                column = self._traits[name] = _TraitColumn(isinstance(value, str))
+            column.put(row, value)
         if lost and len(set(lost)) < len(set(sides)):
-            key = " / ".join(sorted(set(sides)))
-            self._sides[key].update({side: 0 for side in sides})
-            self._sides[key].update(set(lost))
-            self._sides[key][""] += 1
+            key = tuple(sorted(set(sides)))
+            column = self._sides.setdefault(" / ".join(key), _TraitColumn(named=True))
+            column.put(row, (key, frozenset(lost)))
 
     def report(self) -> dict[str, Any]:
         """What missing scores go with, as JSON types; empty where none is missing or all are.
@@ -166,8 +179,16 @@ class MissingnessTest:
         """
         if not 0 < self.n_missing < self.n:
             return {}
-        tests = [test for name, seen in self._traits.items() for test in _tests(name, seen)]
-        tests += [test for counts in self._sides.values() for test in _side_tests(counts)]
+        keys = np.array(self._clusters)
+        missing, clusters = keys & 1, np.unique(keys >> 1, return_inverse=True)[1]
+        tests = [
+            test
+            for name, column in self._traits.items()
+            for test in (_name_tests if column.named else _number_tests)(
+                name, column, missing, clusters
+            )
+        ]
+        tests += [test for column in self._sides.values() for test in _side_tests(column, clusters)]
         adjusted = holm([test.p_value for test in tests])
         ranked = sorted(
             zip(adjusted, tests, strict=True),
@@ -193,18 +214,33 @@ class MissingnessTest:
         }
 
 
-def _tests(name: str, seen: _TraitCounts) -> list[_Test]:
-    """A number against missing (Mann–Whitney), or each name against the others (Fisher's exact)."""
-    gone, there = seen.missing, seen.there
-    if not gone and not there:
-        return _name_tests(name, seen.names, seen.gone)
-    from scipy.stats import mannwhitneyu
+def _over_clusters(p_value: float, one: Any, other: Any, clusters: Integers) -> float:
+    """The p-value of "these two columns are unrelated", at least that of their products over clusters,
+    each held to no relation; where rows are independent as it is.
+    """
+    n = len(clusters)
+    if len(np.unique(clusters)) == n:
+        return p_value
+    pulls = (one - np.mean(one)) * (other - np.mean(other)) / n
+    weights: Floats = np.full(n, 1.0 / n)
+    ends = (-math.inf, math.inf)
+    found = Estimate(float(pulls.sum()), pulls, weights, clusters, ends, "open").p_value(0.0)
+    return 1.0 if found is None else max(p_value, found)
 
-    if not gone or not there or len({*gone, *there}) < 2:
+
+def _number_tests(
+    name: str, column: _TraitColumn, all_missing: Integers, all_clusters: Integers
+) -> list[_Test]:
+    """A number against missing (Mann–Whitney)."""
+    from scipy.stats import mannwhitneyu, rankdata
+
+    values, (missing, clusters) = column.known(all_missing, all_clusters)
+    gone, there = values[missing == 1], values[missing == 0]
+    if not len(gone) or not len(there) or np.ptp(values) == 0.0:
         return []
     figures = {
-        "median_missing": median(gone),
-        "median_elsewhere": median(there),
+        "median_missing": float(np.median(gone)),
+        "median_elsewhere": float(np.median(there)),
         "n_missing": len(gone),
         "n_elsewhere": len(there),
     }
@@ -212,45 +248,61 @@ def _tests(name: str, seen: _TraitCounts) -> list[_Test]:
         "median {median_missing:g} where missing (n={n_missing}), {median_elsewhere:g} elsewhere "
         "(n={n_elsewhere})"
     ).format(**figures)
-    return [_Test(float(mannwhitneyu(gone, there).pvalue), f"the {name}", sentence, figures)]
+    p_value = float(mannwhitneyu(gone, there).pvalue)
+    p_value = _over_clusters(p_value, rankdata(values), missing, clusters)
+    return [_Test(p_value, f"the {name}", sentence, figures)]
 
 
-def _name_tests(name: str, of: Counter[str], gone: Counter[str]) -> list[_Test]:
+def _name_tests(
+    name: str, column: _TraitColumn, all_missing: Integers, all_clusters: Integers
+) -> list[_Test]:
+    """Each name against the others (Fisher's exact)."""
     from scipy.stats import fisher_exact
 
-    if len(of) < 2:
+    if len(column.names) < 2:
         return []
-    levels = sorted(of)
+    codes, (missing, clusters) = column.known(all_missing, all_clusters)
+    of, gone = (np.bincount(codes, weights=each).astype(int) for each in (None, missing))
+    levels = sorted(column.names.items())
     if len(levels) == 2:  # one test says all there is to say
-        levels = [max(levels, key=lambda level: gone[level] / of[level])]
+        levels = [max(levels, key=lambda level: gone[level[1]] / of[level[1]])]
     tests = []
-    for level in levels:
-        a, all_a = gone[level], of[level]
-        b, all_b = gone.total() - a, of.total() - all_a
+    for level, code in levels:
+        a, all_a = int(gone[code]), int(of[code])
+        b, all_b = int(gone.sum()) - a, int(of.sum()) - all_a
         p_value = float(fisher_exact([[a, all_a - a], [b, all_b - b]])[1])
+        p_value = _over_clusters(p_value, codes == code, missing, clusters)
         sentence = f"{a:,} of {all_a:,} there, {b:,} of {all_b:,} elsewhere"
         figures = {"missing": a, "of": all_a, "missing_elsewhere": b, "of_elsewhere": all_b}
         tests.append(_Test(p_value, f"{name} '{level}'", sentence, figures))
     return tests
 
 
-def _side_tests(counts: Counter[str]) -> list[_Test]:
+def _side_tests(column: _TraitColumn, all_clusters: Integers) -> list[_Test]:
     """Each side against an equal share of the missing scores (binomial test)."""
     from scipy.stats import binomtest
 
-    n, sides = counts[""], sorted(filter(None, counts))
+    codes, (clusters,) = column.known(all_clusters)
+    sets = list(column.names)
+    sides, n = list(sets[0][0]), len(codes)
     share = 1 / len(sides)
-    if len(sides) == 2:
-        sides = [max(sides, key=counts.__getitem__)]
-    return [
-        _Test(
-            float(binomtest(counts[side], n, share).pvalue) if counts[side] <= n else 1.0,
-            side,
-            f"{counts[side]:,} of {n:,} samples that lack the score of one side lack that one",
-            {"missing": counts[side], "of": n},
-        )
+    lacking = {
+        side: np.array([side in lost for _, lost in sets], dtype=np.float64)[codes]
         for side in sides
-    ]
+    }
+    if len(sides) == 2:
+        sides = [max(sides, key=lambda side: float(lacking[side].sum()))]
+    tests = []
+    for side in sides:
+        k = int(lacking[side].sum())
+        p_value = float(binomtest(k, n, share).pvalue)
+        if len(np.unique(clusters)) < n:
+            mean = clustered_mean(lacking[side], clusters)
+            of_clusters = None if mean is None else mean.p_value(share)
+            p_value = 1.0 if of_clusters is None else max(p_value, of_clusters)
+        sentence = f"{k:,} of {n:,} samples that lack the score of one side lack that one"
+        tests.append(_Test(p_value, side, sentence, {"missing": k, "of": n}))
+    return tests
 
 
 def lengths(sides: Mapping[str, int]) -> dict[str, Trait]:

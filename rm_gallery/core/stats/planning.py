@@ -15,11 +15,12 @@ from statistics import NormalDist
 
 from rm_gallery.core.stats import Floats, Integers, np
 from rm_gallery.core.stats.columns import cluster_numbers
-from rm_gallery.core.stats.intervals import check_level
+from rm_gallery.core.stats.intervals import check_level, t_quantile
 from rm_gallery.core.stats.uncertainty import (
     Estimate,
     clustered_mean,
     intraclass_correlation,
+    share_ends,
     share_p_value,
 )
 from rm_gallery.core.utils.errors import ConfigError
@@ -31,6 +32,7 @@ _DRAWS = 1500
 _ENOUGH = 0.02
 """By how much the power of a plan may exceed what was asked for."""
 _MOST_DRAWN = 4_000_000
+_MOST_PLANNED = 10**15
 _MOST_SIMULATED = 10_000
 """Rows; with more the normal limit of a test is exact enough."""
 
@@ -123,7 +125,7 @@ def plan_mean(
             "name half_width (a precision) or effect (a difference to find), one of the two"
         )
     factor = design_effect(rows_per_cluster, icc)
-    reach = _quantile(confidence) * _spread(rate, sd) * math.sqrt(factor)
+    check_level(confidence)
     if half_width is None:
         return _plan_test(
             _within(effect or 0.0, "effect", 1.0, sd),
@@ -134,10 +136,33 @@ def plan_mean(
             rows_per_cluster,
             icc,
         )
-    rows = max(2, _up((reach / _within(half_width, "half_width", 0.5, sd)) ** 2))
-    return SampleSize(
-        rows, clusters=_clusters(rows, rows_per_cluster), half_width=reach / math.sqrt(rows)
-    )
+    independent = sd is None and rows_per_cluster == 1.0
+
+    def reached(n: int) -> float:
+        df = math.inf if independent else max(1.0, math.ceil(n / rows_per_cluster) - 1.0)
+        return _half_width(n / factor, rate, sd, confidence, df)
+
+    rows = _fewest(reached, _within(half_width, "half_width", 0.5, sd), _MOST_PLANNED)
+    return SampleSize(rows, clusters=_clusters(rows, rows_per_cluster), half_width=reached(rows))
+
+
+def _half_width(
+    n: float, rate: float, sd: float | None, level: float, df: float = math.inf
+) -> float:
+    """Half the width that the interval of a mean of `n` independent rows has where the mean is as
+    expected: near 0 or 1 that of what was not seen, and never below the normal one.
+    """
+    normal = t_quantile(df, level) * _spread(rate, sd) / math.sqrt(n)
+    if sd is not None:
+        return normal
+    ends = share_ends(rate, n, level, df)
+    return max(normal, (ends.high - ends.low) / 2.0)
+
+
+def _fewest(reached: Callable[[int], float], half_width: float, most: int) -> int:
+    """Fewest rows, at least 2, that reach the half width; more never widen it."""
+    enough = half_width * (1.0 + 1e-12)
+    return 2 + bisect_left(range(2, most), True, key=lambda n: reached(n) <= enough)
 
 
 def _plan_test(
@@ -407,26 +432,23 @@ def plan_labels(
 
     Source: arXiv 2311.01453, variance of the power-tuned estimate.
     """
-    z = _quantile(confidence)
+    check_level(confidence)
     _within(half_width, "half_width", 0.5, sd)
     if n_rows < 2:
         raise ConfigError(f"n_rows is the number of rows in all, at least 2; found {n_rows!r}")
-    spread, rho, slope = _judge_model(rate, sensitivity, specificity, sd, correlation)
-    spread *= math.sqrt(design_effect(rows_per_cluster, icc))
+    rho, slope = _judge_model(rate, sensitivity, specificity, sd, correlation)
+    factor = design_effect(rows_per_cluster, icc)
     rho, slope = min(max(rho, 0.0), 1.0), max(slope, 0.0)
-    labels_only = max(2, _up((z * spread / half_width) ** 2))
 
     def reached(n: int, rows: int) -> float:
-        return z * spread * math.sqrt((1.0 - rho**2 * (rows - n) / rows) / n)
+        left = 1.0 - rho**2 * (rows - n) / rows
+        return _half_width(n / (factor * left), rate, sd, confidence)
 
     def fewest(rows: int) -> int | None:
-        if reached(rows, rows) > half_width * (1.0 + 1e-12):
-            return None
-        # more labels never widen the interval
-        return max(
-            2, 1 + bisect_left(range(1, rows), True, key=lambda n: reached(n, rows) <= half_width)
-        )
+        n = _fewest(lambda labels: reached(labels, rows), half_width, rows + 1)
+        return n if n <= rows else None
 
+    labels_only = _fewest(lambda n: reached(n, n), half_width, _MOST_PLANNED)
     rows, n = n_rows, fewest(n_rows)
     if n is None:
         raise ConfigError(
@@ -475,8 +497,8 @@ def correlation_within(values: Sequence[float], clusters: Sequence[Hashable]) ->
 
 def _judge_model(
     rate: float, sensitivity: float, specificity: float, sd: float | None, correlation: float | None
-) -> tuple[float, float, float]:
-    """Standard deviation of the labels, their correlation with the judge, slope on the judge."""
+) -> tuple[float, float]:
+    """Correlation of the labels with the judge, and their slope on it."""
     if (sd is None) != (correlation is None):
         raise ConfigError(
             "sd and correlation go together; without both, rate, sensitivity and specificity are "
@@ -485,15 +507,16 @@ def _judge_model(
     if sd is not None and correlation is not None:
         if not -1.0 <= correlation <= 1.0:
             raise ConfigError(f"correlation lies within -1..1, found {correlation!r}")
-        return _spread(0.5, sd), correlation, correlation
+        _spread(0.5, sd)
+        return correlation, correlation
     spread = _spread(rate, None)
     right = rate * _share(sensitivity, "sensitivity")
     passed = right + (1.0 - rate) * (1.0 - _share(specificity, "specificity"))
     common = right - rate * passed
     judge = math.sqrt(passed * (1.0 - passed))
     if judge <= 0.0 or spread <= 0.0:
-        return spread, 0.0, 0.0
-    return spread, common / (judge * spread), common / judge**2
+        return 0.0, 0.0
+    return common / (judge * spread), common / judge**2
 
 
 def _cheapest(

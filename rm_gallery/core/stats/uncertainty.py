@@ -287,14 +287,9 @@ class Estimate:
         """Places that the exact p-values do not refuse and that may lie outside the score interval."""
         if not self.all_or_nothing:
             return []
-        from scipy.special import betaincinv
-
         places: list[float] = []
-        n, share, tail = self.effective_n, self._place(self.estimate), (1.0 - level) / 2.0
-        if n < _FEW:
-            won, lost = share * n, (1.0 - share) * n
-            places.append(float(betaincinv(won, lost + 1.0, tail)) if won > 0.0 else 0.0)
-            places.append(float(betaincinv(won + 1.0, lost, 1.0 - tail)) if lost > 0.0 else 1.0)
+        if self.effective_n < _FEW:
+            places += binomial_ends(self._place(self.estimate), self.effective_n, level)
         if self._sign_p >= 1.0 - level:
             places.append(0.5)
         return places
@@ -374,6 +369,27 @@ def _two_binomial_tails(successes: float, n: float, null: float) -> float:
     at_least = float(betainc(successes, n - successes + 1.0, null)) if successes > 0.0 else 1.0
     at_most = 1.0 - float(betainc(successes + 1.0, n - successes, null)) if successes < n else 1.0
     return min(1.0, 2.0 * min(at_least, at_most))
+
+
+def binomial_ends(share: float, n: float, level: float) -> Interval:
+    """Exact ends (Clopper and Pearson) of a share of `n` outcomes, whose counts may be fractions."""
+    from scipy.special import betaincinv
+
+    won, lost, tail = share * n, (1.0 - share) * n, (1.0 - level) / 2.0
+    return Interval(
+        float(betaincinv(won, lost + 1.0, tail)) if won > 0.0 else 0.0,
+        float(betaincinv(won + 1.0, lost, 1.0 - tail)) if lost > 0.0 else 1.0,
+    )
+
+
+def share_ends(share: float, n: float, level: float, df: float = math.inf) -> Interval:
+    """Ends of the interval of a share of `n` outcomes that are all or nothing: the score interval, with
+    fewer than 20 at least the exact one.
+    """
+    ends = [score_ends(share, t_quantile(df, level) ** 2 / n)]
+    if n < _FEW:
+        ends.append(binomial_ends(share, n, level))
+    return Interval(min(end.low for end in ends), max(end.high for end in ends))
 
 
 # -- makers ----------------------------------------------------------------------------------------
@@ -699,8 +715,10 @@ def heterogeneity_between(limits: Sequence[tuple[Estimate, Estimate]]) -> float 
 def heterogeneity(parts: Iterable[Estimate]) -> float | None:
     """p-value of "figures of different clusters are all equal"; None for fewer than two.
 
-    Shares are held to the spread of their common mean, as the score test holds one. Other variances
-    are estimates, too: taken as known, equal parts of 20 rows were told apart in 17 %.
+    Shares, and differences of independent rows that are all or nothing, are held to the spread around
+    the common mean, as the score test holds one: that of shares follows from it, that of differences
+    is measured around it. Other variances are estimates, too: taken as known, equal parts of 20 rows
+    were told apart in 17 %.
 
     Source: B. Welch, "On the comparison of several mean values: an alternative approach", 1951.
     """
@@ -715,11 +733,15 @@ def heterogeneity(parts: Iterable[Estimate]) -> float | None:
     df = np.array([max(1.0, min(part.df, part.n_clusters - part.parameters)) for part in known])
     if all(part.all_or_nothing and part.scale == "share" for part in known):
         worth = np.array([part.effective_n for part in known])
-        common = known[0]._place(float(worth @ values / worth.sum()))
-        width = known[0].bounds[1] - known[0].bounds[0]
-        # a difference lies in -1..1, and its mean does not set its spread
-        if 0.0 < common < 1.0 and width == 1.0:
-            variances = common * (1.0 - common) / worth
+        common = float(worth @ values / worth.sum())
+        place, (low, high) = known[0]._place(common), known[0].bounds
+        held = 0.0 < place < 1.0
+        if held and high - low == 1.0:
+            variances = place * (1.0 - place) / worth
+        elif held := held and all(part._binomial for part in known):
+            # a difference lies in -1..1, and its mean does not set its spread
+            variances = variances + (values - common) ** 2 / [part.n for part in known]
+        if held:
             df = np.array([part.df for part in known])
     weights = 1.0 / variances
     shares = weights / weights.sum()
