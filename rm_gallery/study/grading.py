@@ -23,11 +23,11 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunKeywords, RunOptions, chosen_options
 from rm_gallery.core.graders.llm import shown
-from rm_gallery.core.graders.results import GraderScore, score_of
+from rm_gallery.core.graders.results import as_result, score_of
 from rm_gallery.core.graders.rows import MissingField, TableRow, mapped, row_of
 from rm_gallery.core.graders.run import Results
 from rm_gallery.core.runner.grading_runner import GradingRunner, rows_of
-from rm_gallery.core.score import NOT_BEGUN, Bounds, stopped
+from rm_gallery.core.score import NOT_BEGUN, Bounds, Score, stopped
 from rm_gallery.core.stats import Floats, Integers, np
 from rm_gallery.core.stats.agreement import spearman_estimate
 from rm_gallery.core.stats.consistency import variance_parts
@@ -140,7 +140,7 @@ class GradedRow(NamedTuple):
     where: str = ""
 
 
-_UNKNOWN = GraderScore(score=0.0)
+_UNKNOWN = as_result(Score(0.0), {})
 """Stands for a score of a grader that gave none: of an open range, without a threshold."""
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 from rm_gallery.core.graders.base import as_result, score_of
-from rm_gallery.core.graders.results import GraderResult, finite
+from rm_gallery.core.graders.results import finite
 from rm_gallery.core.reward.compose import (
     NORMALIZED,
     OPEN,
@@ -319,7 +319,7 @@ class GatedAggregator(BaseAggregator):
         return made.model_copy(update={"name": self.name, "metadata": noted})
 
 
-def made_by(aggregator: BaseAggregator, results: Mapping[str, Any]) -> GraderResult:
+def made_by(aggregator: BaseAggregator, results: Mapping[str, Any]) -> Any:
     """What an aggregator makes of a row, read as what a grader returns; also of one with a `__call__`
     of its own.
     """
