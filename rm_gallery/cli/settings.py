@@ -484,9 +484,15 @@ def _spellings_of(name: str) -> list[str]:
 
 def _places_of(words: tuple[str, ...]) -> list[tuple[str, ...]]:
     """Where the settings of a command may stand, the most particular place first: below its words,
-    below its earlier name, or at the top, for all commands.
+    below its earlier name, below a group of commands that it is of, or at the top, for all.
     """
-    return [words, *((old,) for old, new in MOVED.items() if tuple(new.split()) == words), ()]
+    earlier = [(old,) for old, new in MOVED.items() if _command_of(new) == words]
+    return [words, *earlier, *(words[:end] for end in reversed(range(len(words))))]
+
+
+def _command_of(call: str) -> tuple[str, ...]:
+    """The words of the command in a call, without its options."""
+    return tuple(call.partition(" --")[0].split())
 
 
 def _variables(words: tuple[str, ...], name: str) -> list[str]:
@@ -498,12 +504,12 @@ def _variables(words: tuple[str, ...], name: str) -> list[str]:
 def _leaves(
     table: Mapping[str, Any], above: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every value of a table of settings, by the keys that lead to it."""
+    """Every value of a table of settings, by the keys that lead to it; `-` in its own is `_`."""
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _leaves(value, (*above, key))
         else:
-            yield (*above, key), value
+            yield (*above, key.replace("-", "_")), value
 
 
 def _values(
@@ -512,9 +518,8 @@ def _values(
     """The keys and the value of each option of a command, by itself or else in its group."""
     values = {}
     for name, option in options.items():
-        keys = [key for known in _spellings_of(name) for key in (known, known.replace("_", "-"))]
         groups = ((), (_group_in_files(option),))
-        for above, within, key in product(_places_of(words), groups, keys):
+        for above, within, key in product(_places_of(words), groups, _spellings_of(name)):
             path = (*above, *within, key)
             if path in leaves:
                 values[name] = path, leaves[path]
@@ -596,7 +601,7 @@ def _check_table(
             _check_setting("setting", key, value, options, where)
         elif key in below:
             _check_table(value, commands, file, (*words, key))
-        elif not words and (path := tuple(MOVED.get(key, "").split())) in commands:
+        elif not words and (path := _command_of(MOVED.get(key, ""))) in commands:
             _check_table(value, commands, file, path)
         elif key in groups:
             for name, one in value.items():

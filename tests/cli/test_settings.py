@@ -8,7 +8,10 @@ import re
 from pathlib import Path
 
 import pytest
+import typer
 
+from rm_gallery.cli.main import app
+from rm_gallery.cli.settings import MOVED, defaults, group_of, options_of, walk
 from tests.support.command import command
 
 FILE = """
@@ -193,3 +196,29 @@ def test_a_config_file_comes_before_the_environment_and_after_what_is_typed(
 def test_a_typed_setting_that_cannot_apply_is_refused(given: str, said: str) -> None:
     done = command(*EVAL, "--config", given)
     assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1) and said in done.err
+
+
+COMMANDS = dict(walk(typer.main.get_command(app)))
+PLACES = [(words, place) for words in COMMANDS for place in (words, words[:-1])] + [
+    (tuple(new.partition(" --")[0].split()), (old,)) for old, new in MOVED.items()
+]
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("dashes", [0, 1, -1])
+def test_what_passes_the_check_of_a_file_takes_effect(dashes: int, grouped: bool) -> None:
+    """Every setting of every command, below its words, its group of commands and its earlier name,
+    with `_`, `-` or both in it.
+    """
+    command_line = typer.main.get_command(app)
+    for words, place in PLACES:
+        options, lines = options_of(COMMANDS[words]), list[str]()
+        for name, option in options.items():
+            group = group_of(option) if grouped else None
+            path = (*place, *([group] if group else []), name.replace("_", "-", dashes))
+            lines.append(f'{".".join(path)} = "x"')
+        Path("rm-gallery.toml").write_text("\n".join(lines))
+        values, _ = defaults(command_line)
+        for word in words:
+            values = values.get(word, {})
+        assert options.keys() <= values.keys(), (words, place)

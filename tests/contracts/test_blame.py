@@ -27,6 +27,7 @@ from rm_gallery import (
     RewardRegistry,
     RewardResult,
     Stage,
+    Step,
     TurnRewards,
     WeightedSum,
     reward_function,
@@ -513,6 +514,90 @@ def test_a_turn_that_breaks_the_judge_costs_itself_and_those_not_judged_for_it(
         reward: BaseReward = TurnRewards(steps=Judged()) if way == "TurnRewards" else Judged()
         done = reward.evaluate(sample, blame="probe")
         assert turn_rewards_of(reward, done.output[0]) == expected
+
+
+HEARD: list[Any] = []
+"""What step rewards were asked about a turn that breaks them, and about others."""
+
+
+class Sees(BaseStepWiseReward):
+    """Reads everything of its sample."""
+
+    score_range: tuple[float | None, float | None] = (0.0, 1.0)
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        [output] = sample.output
+        steps = output.steps or []
+        HEARD.append((steps[-1].text, str([output.answer.text, *(s.to_openai() for s in steps)])))
+        return scored(self.name, worth("good " + steps[-1].text))
+
+
+def hears() -> BaseReward:
+    @rule("hears", mode="stepwise", score_range=(0.0, 1.0), replace=True)
+    def hears(answer: str, results: list[str], messages: list[dict[str, Any]]) -> float:
+        HEARD.append((answer, str([results, messages])))
+        return worth("good " + answer + results[0][:0] if "call" in answer else "good")
+
+    return RewardRegistry.create("hears")
+
+
+def hears_nothing() -> BaseReward:
+    @rule("hears_nothing", mode="stepwise", score_range=(0.0, 1.0), replace=True)
+    def hears_nothing(answer: str, messages: list[dict[str, Any]]) -> float:
+        HEARD.append((answer, str(messages)))
+        return worth("good " + answer)
+
+    return RewardRegistry.create("hears_nothing")
+
+
+def shapes(text: str) -> Iterator[tuple[list[dict[str, Any]], list[dict[str, Any]] | None]]:
+    """What the policy does, with this text at an early or a late turn, and the steps of solutions."""
+    called = turn(f"call {text}", "{}")
+    yield [called, tool("7"), turn("call more", "{}"), tool("8"), turn("end")], None
+    yield [turn("call first", "{}"), tool("7"), called, tool("8"), tool("9"), turn("end")], None
+    yield [turn("hello"), {"role": "user", "content": "go on"}, called, tool("8")], None
+    yield [turn("end")], [{"content": "one"}, {"content": f"call {text}"}, {"content": "three"}]
+
+
+STEP_REWARDS: dict[str, Callable[[], BaseReward]] = {
+    "method": Sees, "rule": hears_nothing, "rule with results": hears,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", STEP_REWARDS)
+@pytest.mark.parametrize("shape", range(4))
+def test_a_turn_that_is_tried_again_is_asked_about_in_the_words_of_the_first_time(
+    shape: int, kind: str
+) -> None:
+    reward, samples = STEP_REWARDS[kind](), []
+    for text in (BREAKER, "fine", "good", "well"):
+        talk, steps = [*shapes(text)][shape]
+        sample = sample_of_completion(f"q {text}", talk)
+        if steps is not None:
+            sample.output[0] = sample.output[0].model_copy(
+                update={"steps": [Step.model_validate(each) for each in steps]}
+            )
+        samples.append(sample)
+    HEARD.clear()
+    [broken, *others] = reward.evaluate_batch(samples, blame="probe", progress=False)
+    asked = [whole for said, whole in HEARD if BREAKER in said]
+    if not (kind == "rule with results" and steps is not None):  # whose steps nobody answers
+        assert len(asked) > 1 and len(set(asked)) == 1
+        scores = [each.reward.score for each in broken.output[0].turns]
+        assert scores.count(0.0) == 1 and None not in scores
+        assert all(e.reward.score == 1.0 for other in others for e in other.output[0].turns)
+
+
+def test_an_environment_tries_a_turn_again_in_the_words_of_the_first_time() -> None:
+    HEARD.clear()
+    episode = EpisodeRewards(Sees()).episode("q", {})
+    for at, message in enumerate([turn("look", "{}"), tool("7"), turn(BREAKER)]):
+        if message["role"] == "assistant":
+            episode.step(message, done=at == 2)
+        else:
+            episode.observe([message])
+    asked = [whole for said, whole in HEARD if BREAKER in said]
+    assert len(asked) > 1 and len(set(asked)) == 1 and list(episode.rewards) == [1.0, 0.0]
 
 
 # -- the bill ----------------------------------------------------------------------------------------

@@ -166,6 +166,36 @@ def test_the_dialect_of_a_decision_model_is_found_out(
         assert other.stats()["requests"] == 3 + ("decisions" in lacks)
 
 
+def test_no_address_and_no_earlier_server_at_it_chooses_the_dialect(server: JudgeServer) -> None:
+    """Ports are given out again: a server that spoke System One was taken for the next one there,
+    whose pictures were refused.
+    """
+    lacks: tuple[str, ...]
+    with JudgeServer(
+        oracle=ORACLE, score_range=(1, 5), behaviour="first", in_process=True
+    ) as other:
+        at = f"{other.azure_url}/openai/deployments/typesafe"
+        llm = resolve_llm(
+            "decision:judge",
+            base_url=at,
+            default_query={"api-version": "1"},
+            cache=False,
+            max_attempts=1,
+        )
+        reward = BasePointWiseRubricReward(llm=llm, name="judge")
+        assert None not in scores(reward.evaluate(pictured()))
+        assert other.stats()["requests"] == 3
+        for lacks in (("systemone",), ("decisions",), ("systemone",), ("decisions",), ()):
+            other.set(lacks=lacks)
+            assert None not in scores(reward.evaluate(make_sample(*ANSWERS), max_workers=1))
+        # "decisions" was lacking last: pictures are asked about in the dialect that holds them
+        other.set(lacks=("decisions",))
+        refused = reward.evaluate(pictured()).output[0].answer.reward.issues
+        assert [(one.cause, "pictures" in one.message) for one in refused] == [("data", True)]
+        other.set(lacks=())
+        assert None not in scores(reward.evaluate(pictured()))
+
+
 def test_pictures_reach_a_decision_model_in_the_dialect_that_takes_them(
     server: JudgeServer,
 ) -> None:

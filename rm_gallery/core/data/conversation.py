@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rm_gallery.core.data.load.converters import ROLES, role_of, shown
 from rm_gallery.core.data.schema import (
     CONVERSATION,
+    TURN,
     DataOutput,
     DataSample,
     Reward,
@@ -32,7 +33,7 @@ M = TypeVar("M", bound=ChatMessage)
 _PLAIN = frozenset({"role", "content"})
 _AFTER, _ABSENT = "(after)", "(absent)"
 """Keys of an answer's `additional_kwargs`: the turns after it, and a mark that there is no answer."""
-_OWN = frozenset({_AFTER, _ABSENT, CONVERSATION})
+_OWN = frozenset({_AFTER, _ABSENT, CONVERSATION, TURN})
 
 
 class MappingRecord(BaseModel):
@@ -421,6 +422,13 @@ def at_turn(output: DataOutput, number: int) -> DataOutput:
     label = {**(output.answer.label or {}), **(turn.label or {})}
     answer = copy_with(turn, label=label or None, additional_kwargs={**about, CONVERSATION: True})
     return build(DataOutput, {"answer": answer, "steps": spoken[:place] or None})
+
+
+def judged_at(output: DataOutput, number: int) -> DataOutput:
+    """The output, of which step rewards judge the turn of this number alone, or its last."""
+    number = min(number, len(output.turn_places) - 1)
+    marked = {**output.answer.additional_kwargs, TURN: number}
+    return copy_with(output, answer=copy_with(output.answer, additional_kwargs=marked))
 
 
 def messages_of(sample: DataSample, output: DataOutput) -> list[dict[str, Any]]:

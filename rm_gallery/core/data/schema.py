@@ -176,6 +176,8 @@ CONVERSATION = "(conversation)"
 """Key of an answer's `additional_kwargs`: its steps are turns of a conversation, which only says so
 where roles and tool calls do not.
 """
+TURN = "(turn)"
+"""Key of an answer's `additional_kwargs`: the number of the one turn that step rewards judge."""
 _WRITES = frozenset((MessageRole.ASSISTANT, MessageRole.USER))
 """Who may be said to write the steps of a solution: `Step(content=…)` is a user's by default."""
 

@@ -96,19 +96,26 @@ class DecisionLLM(BaseLLM, OpenaiEndpoint):
         }
 
     async def attempt(self, payload: Json, timeout: Seconds) -> Json:
-        """One POST in the endpoint's dialect; its answer by question, and its token counts."""
+        """The answer in the endpoint's dialect by question, and its token counts.
+
+        What was found out of an endpoint is where the search begins, not a setting: another server may
+        stand behind the address by now. One that has no such path, or whose dialect cannot hold the
+        request, is asked in the other; if that fails as well, the first failure counts.
+        """
         questions, key = _asked_in(payload), self.endpoint_key()
-        known = self.dialect or _known.get(key)
-        dialect = known or ("systemone" if "typesafe" in key else "openai")
+        dialect = self.dialect or _known.get(key, "openai")
         path, written, other = _DIALECTS[dialect]
-        body = {**payload, **written(payload["messages"], questions)}
-        del body["messages"]
         try:
+            body = {**payload, **written(payload["messages"], questions)}
+            del body["messages"]
             raw = await self.post(path, body, timeout)
-        except ProviderError as error:
-            if known or error.status not in (404, 405):
+        except (ProviderError, RequestError) as error:
+            if self.dialect or not _gives_way(error):
                 raise
-            return await self.model_copy(update={"dialect": other}).attempt(payload, timeout)
+            try:
+                return await self.model_copy(update={"dialect": other}).attempt(payload, timeout)
+            except ProviderError as again:
+                raise (error if _gives_way(again) else again) from None
         _known[key] = dialect
         return {**raw, "asked": len(questions)}
 
@@ -155,6 +162,13 @@ def decided(
         cached=cached,
         finish_reason="stop",
     )
+
+
+def _gives_way(error: ProviderError | RequestError) -> bool:
+    """Whether the endpoint may take the other dialect: it has no such path, or this dialect cannot
+    hold the request.
+    """
+    return not isinstance(error, ProviderError) or error.status in (404, 405)
 
 
 def _asked_in(payload: Json) -> list[Question]:

@@ -28,9 +28,10 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import cycle
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-from rm_gallery.core.data.schema import CONVERSATION, DataOutput, DataSample, Step
+from rm_gallery.core.data.conversation import at_turn, judged_at
+from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import detached_options
 from rm_gallery.core.engine.repeat import in_round
@@ -169,7 +170,7 @@ class SecondLook:
 
     def __init__(self, reward: AnyReward, samples: Iterable[DataSample]) -> None:
         """Find out what is to be tried; nothing is judged here."""
-        self.reward, self._of, self._round = reward, reward, 0
+        self.reward, self._round = reward, 0
         self.changed: list[DataSample] = []
         """Those that have another score than before, once all is settled."""
         samples, known = list(samples), known_of(reward)
@@ -191,16 +192,13 @@ class SecondLook:
         """What is to be judged now; empty when all is settled."""
         self._about = [places[0].sample for places in suspects]
         self._before = list(map(self._scores_of, self._about))
-        if reward.kind == "stepwise" and suspects:
-            # a turn is tried with what came before it, which need not be judged again
-            self.reward = cast(Any, reward).for_newest_turn()
 
     def _in_trouble(self) -> bool:
         """Time and load are no answer's doing: nothing is tried out on an endpoint in trouble."""
-        return any(map(trouble_at, models_of(self._of)))
+        return any(map(trouble_at, models_of(self.reward)))
 
     def _scores_of(self, sample: DataSample) -> list[Score[float]]:
-        return [said_of(self._of, output) for output in sample.output]
+        return [said_of(self.reward, output) for output in sample.output]
 
     def probing(self, options: RunOptions) -> RunOptions:
         """The options of this round: it keeps nothing, asks anew, and a trial may take a quarter of
@@ -283,14 +281,17 @@ class _Place(NamedTuple):
         return sorted({*self.others, self.at})
 
     def trial(self, control: Control | str | None = None) -> DataSample:
-        """The sample to judge: the answer itself, or a control in its place, among the others. A
-        step is tried with what came before it.
+        """The sample to judge: the answer itself, or a control in its place, among the others. Of
+        steps that one alone is asked about, in the words of the first time; of a control's its
+        turn of the same number, which tools have answered like this one, or else its last.
         """
         output, sample = self.sample.output[self.at], self.sample
-        if self.step is not None:
-            output = _until(output, self.step)
         if control is not None:
+            if self.step is not None and output.is_trajectory:
+                output = at_turn(output, self.step)
             sample, output = stand_in(control, sample, output)
+        if self.step is not None:
+            output = judged_at(output, self.step)
         outputs = {**self.others, self.at: output}
         return copy_with(sample, output=[outputs[i] for i in self.shown])
 
@@ -309,19 +310,6 @@ class _Place(NamedTuple):
         lost = replace(self.why.without_value(why), cause="answer")
         written_to = output.answer if self.step is None else output.turns[self.step]
         write_score(reward, written_to, settled(reward, lost))
-
-
-def _until(output: DataOutput, turn: int) -> DataOutput:
-    """The output as it was when this turn had been taken."""
-    place = output.turn_places[turn]
-    steps = list(output.steps or ())
-    if steps and not output.is_trajectory:
-        return copy_with(output, steps=steps[: place + 1])
-    last = [*steps, output.answer][place]
-    known = {**(output.answer.label or {}), **(last.label or {})}
-    marked = {**last.additional_kwargs, CONVERSATION: True} if place else last.additional_kwargs
-    answer = copy_with(last, label=known, additional_kwargs=marked)
-    return DataOutput(answer=answer, steps=steps[:place] or None)
 
 
 def suspected(reward: AnyReward, sample: DataSample) -> Iterable[_Place]:

@@ -16,7 +16,7 @@ from textwrap import indent
 from typing import Any
 
 from rm_gallery.core.data.conversation import at_turn, turns_after
-from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.data.schema import TURN, DataOutput, DataSample, Step
 from rm_gallery.core.reward.founding import checked, score_of_result, settled
 from rm_gallery.core.reward.job import AnyReward, Job
 from rm_gallery.core.reward.turns import total_of
@@ -162,9 +162,9 @@ class Stepwise(Kind):
         for i, output in enumerate(sample.output):
             shown = withheld(output) if reward.judged else output
             spoken = [*(shown.steps or ()), shown.answer]
-            places = list(enumerate(output.turn_places))
-            for j, place in places[-1:] if self.newest_only else places:
-                part = build(DataOutput, {"answer": shown.answer, "steps": spoken[: place + 1]})
+            for j in self.numbers(output):
+                steps = spoken[: output.turn_places[j] + 1]
+                part = build(DataOutput, {"answer": shown.answer, "steps": steps})
                 jobs.append(Job(copy_with(sample, output=[part]), (i, j), sample))
         return jobs
 
@@ -192,8 +192,16 @@ class Stepwise(Kind):
         )
 
     def places(self, output: DataOutput) -> Sequence[Step]:
-        """Its turns, or the newest one."""
-        return output.turns[-1:] if self.newest_only else output.turns
+        """Its turns, or the one that is to be judged."""
+        turns = output.turns
+        return [turns[j] for j in self.numbers(output)]
+
+    def numbers(self, output: DataOutput) -> Sequence[int]:
+        """The numbers of the turns to judge."""
+        numbers = range(len(output.turn_places))
+        last = -1 if self.newest_only else None
+        only = output.answer.additional_kwargs.get(TURN, last)
+        return numbers if only is None else [numbers[only]]
 
     def whole(self, reward: Any, scores: Sequence[Score[Any]]) -> Score[Any]:
         """The scores of its steps as one, by `step_score`."""

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 from pydantic import ValidationError
 
 from rm_gallery.core.data.schema import (
+    CONVERSATION,
     DataOutput,
     DataSample,
     Reward,
@@ -407,6 +408,9 @@ def stand_in(
     label = _made(output.answer.label, False) | _made(control.output.answer.label, True)
     answer = _unjudged(copy_with(control.output.answer, label=label))
     steps = [step for step in output.steps or () if output.is_trajectory and _of_others(step)]
+    if steps:  # else users' turns would be taken for steps of a solution
+        marked = {**answer.additional_kwargs, CONVERSATION: True}
+        answer = copy_with(answer, additional_kwargs=marked)
     steps += [
         _unjudged(step)
         for step in control.output.steps or ()

@@ -209,12 +209,16 @@ class _Solutions(Stepwise):
     """All steps of a solution in one job."""
 
     def jobs(self, reward: Any, sample: DataSample) -> list[Job]:
-        """One job per output; none for a trajectory, which no process reward model was trained on."""
-        return [
-            Job(copy_with(sample, output=[output]), place, sample)
-            for place, output in enumerate(sample.output)
-            if not output.is_trajectory
-        ]
+        """One job per output, with its steps up to the last one to judge; none for a trajectory,
+        which no process reward model was trained on.
+        """
+        jobs = []
+        for place, output in enumerate(sample.output):
+            if not output.is_trajectory:
+                steps = output.steps and output.steps[: self.numbers(output)[-1] + 1]
+                read = copy_with(output, steps=steps)
+                jobs.append(Job(copy_with(sample, output=[read]), place, sample))
+        return jobs
 
     def read(self, reward: Any, returned: Any, sample: DataSample) -> Any:
         """A number for each step."""
