@@ -14,7 +14,15 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rm_gallery import BasePointWiseReward, DataSample, RewardRegistry, RewardResult, rule
+from rm_gallery import (
+    BasePointWiseReward,
+    DataSample,
+    RewardRegistry,
+    RewardResult,
+    RunOptions,
+    Unscored,
+    rule,
+)
 from rm_gallery.core.engine import progress
 from rm_gallery.core.engine.context import RunControl
 from tests.faults.rewards import Plain, length_of
@@ -65,6 +73,22 @@ def test_what_was_there_before_is_counted_apart(
     )
     assert "reused" not in first
     assert " · 7 reused" in second and "1 failed" in second
+
+
+def test_what_was_there_before_without_a_score_is_counted_as_in_the_report(tmp_path: Path) -> None:
+    """A continued run once said "0 unscored" above a report of two."""
+
+    class Silent(BasePointWiseReward):
+        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+            raise Unscored("it says nothing")
+
+    samples = [make_sample("answer", unique_id=f"{n}") for n in range(2)]
+    for _ in range(2):
+        control = RunControl()
+        options = RunOptions(run_dir=str(tmp_path / "run"), progress=False, control=control)
+        Silent().evaluate_batch(samples, options=options)
+        assert " · 2 unscored" in control.progress.facts(None)
+    assert " · 2 reused" in control.progress.facts(None)
 
 
 def test_a_sample_counts_as_the_same_on_the_terminal_and_in_the_summary(tmp_path: Path) -> None:

@@ -469,8 +469,9 @@ class RunFolder(RunStore):
             self.damaged += 1
         elif record and self.check.wants(place):
             self.check.waiting.append((form.copy(data), record))
-        if kept is not None and form.restore(data, kept):
+        if record and kept is not None and form.restore(data, kept):
             self.count("reused")
+            self._control.progress.unscored += record["status"] == "unscored"
             return True
         # of one that is partly kept it stays known what was asked about that part
         asked = set(record.get("asked", ())) if record and kept is not None else set()
@@ -511,6 +512,7 @@ class RunFolder(RunStore):
             budget.attach(self.ledger)
             options = replace(options, budget=budget)
         control.replies, control.restoring = self.replies, lambda: self.restoring
+        self._control = control
         if options.trace:
             control.trace = self.note_judgement
         return options
