@@ -214,20 +214,15 @@ def counted_as(missing: Iterable[tuple[str, str]]) -> Status | Literal["stopped"
     return "scored"
 
 
-LARGEST = 1e100
-"""What lies farther from 0 is no score: squares and sums of such numbers overflow."""
-
-
 def out_of_range(
     name: str, value: float, bounds: Bounds, declared: bool = True
 ) -> Score[Any] | None:
-    """The score that stands for a value that is not finite, larger than `LARGEST`, or outside its
-    range; None where it is fine.
+    """The score that stands for a value that is not finite or outside its range; None where it is
+    fine.
     """
     low, high = bounds
-    if not abs(value) <= LARGEST:
-        limit = f" of at most {LARGEST:g}" if math.isfinite(value) else ""
-        reason = f"{name} gave the score {value}; a score is a finite number{limit}."
+    if not math.isfinite(value):
+        reason = f"{name} gave the score {value}; a score is a finite number."
         return failed("invalid_result", reason, "rule")
     if (low is None or value >= low - 1e-9) and (high is None or value <= high + 1e-9):
         return None

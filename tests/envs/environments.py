@@ -15,7 +15,7 @@ ODD: dict[str, Any] = {
     "nan": {"correct": math.nan}, "inf": {"correct": 1.0, "more": math.inf}, "text": {"correct": "1.0"},
     "huge": {"correct": 10**400}, "number": 1.0, "list": [("correct", 1.0)], "key": {1: 1.0},
     "missing": {"correct": 1.0, "judge": None}, "none": None, "empty": {}, "bool": {"correct": True},
-    "above": {"correct": 1.0, "length": 1e99}, "below": {"correct": -0.5},
+    "above": {"correct": 1.0, "length": 1e300}, "below": {"correct": -0.5},
 }  # fmt: skip
 
 

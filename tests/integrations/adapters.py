@@ -51,7 +51,7 @@ class Moody(BasePointWiseReward):
             raise Unscored("nothing to judge by", reason="no_reference")
         if "fail" in text:  # no answer is found to have caused that
             raise ConnectionError("the judge is gone")
-        score = 1e99 if "huge" in text else float(len(text))
+        score = 1e300 if "huge" in text else float(len(text))
         details = [RewardDimensionWithScore(name=self.name, score=score)]
         beside = {} if "bare" in text else {"metrics": {"words": float(len(text.split()))}}
         return RewardResult(name=self.name, details=list(details), extra_data=beside)

@@ -228,7 +228,7 @@ class Later(Gives):
 
 @pytest.mark.parametrize("kind", [Gives, Later])
 @pytest.mark.parametrize(("value", "score", "issue"), [
-    (0.5, 0.5, []), (True, 1.0, []), (1e99, 1e99, []), (None, None, [("unscored", "no_score")]),
+    (0.5, 0.5, []), (True, 1.0, []), (1e300, 1e300, []), (None, None, [("unscored", "no_score")]),
     (math.nan, None, [("failed", "invalid_score")]), ("0.5", None, [("failed", "invalid_score")]),
     (ValueError("no"), None, [("failed", "error")]),
     (RubricScore(0.0, Score(None, "m", status="failed", code="parse")), None, [("unscored", "parse")]),

@@ -308,9 +308,9 @@ def test_a_trainer_is_never_given_what_its_numbers_cannot_hold() -> None:
     def wide(messages: list[Message], **kwargs: Any) -> dict[str, Any]:
         return {"score": float(messages[-1].text)}
 
-    texts = ["1e99", "-3.5e38", "3.4e38", "0.1"]
+    texts = ["1e300", "-3.5e38", "3.4e38", "0.1"]
     plain, given = RowScorer(wide), trl_reward(wide, worst=-1.0)
-    assert [plain.score("q", text).value for text in texts] == [1e99, -3.5e38, 3.4e38, 0.1]
+    assert [plain.score("q", text).value for text in texts] == [1e300, -3.5e38, 3.4e38, 0.1]
     assert given(["q"] * 4, texts) == [None, None, 3.4e38, 0.1]
     said = [
         (found.code, found.cause) for text in texts for found in [given.scorer.score("q", text)]
@@ -319,9 +319,9 @@ def test_a_trainer_is_never_given_what_its_numbers_cannot_hold() -> None:
 
     @reward_function
     def apart(messages: list[Message], **kwargs: Any) -> dict[str, Any]:
-        return {"score": 1.0, "metrics": {"part": {"score": -1e99}, "small": {"score": 0.5}}}
+        return {"score": 1.0, "metrics": {"part": {"score": -1e300}, "small": {"score": 0.5}}}
 
-    assert RowScorer(apart).score("q", "a").components == {"part": -1e99, "small": 0.5}
+    assert RowScorer(apart).score("q", "a").components == {"part": -1e300, "small": 0.5}
     assert trl_reward(apart, worst=0.0).scorer.score("q", "a").components == {"small": 0.5}
 
 

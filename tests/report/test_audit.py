@@ -474,7 +474,7 @@ class Huge(BasePointWiseReward):
     """Scores near the end of what a float holds, another one each time."""
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        return scored("h", 1e99 * (1 if len(sample.output[0].answer.text) % 2 else -1))
+        return scored("h", 1e300 * (1 if len(sample.output[0].answer.text) % 2 else -1))
 
 
 def test_scores_and_texts_beyond_the_usual(tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ from rm_gallery.core.data.schema import (
 from rm_gallery.core.reward.job import AnyReward
 from rm_gallery.core.score import (
     CAUSES,
-    LARGEST,
     STATUSES,
     Bounds,
     Detail,
@@ -166,7 +165,7 @@ def checked(
     value, (low, high) = score.value, reward.score_range if bounds is None else bounds
     # most rewards give one number, in their range
     beside = score.details or score.components
-    if n is None and type(value) is float and not beside and abs(value) <= LARGEST:
+    if n is None and type(value) is float and not beside and math.isfinite(value):
         if (low is None or low <= value) and (high is None or value <= high):
             return score
     return _checked(reward, score, n, (low, high))

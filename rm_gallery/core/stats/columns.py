@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from itertools import compress
 from typing import Any
 
-from rm_gallery.core.score import LARGEST
 from rm_gallery.core.stats import Array, Floats, Integers, Names, Numbers, np
 from rm_gallery.core.utils.errors import ConfigError
+
+_LARGEST = 1e100
+"""Squares of larger numbers overflow."""
 
 
 def numbers(values: Numbers, name: str) -> Floats:
@@ -19,7 +21,7 @@ def numbers(values: Numbers, name: str) -> Floats:
         raise ConfigError(f"{name} holds numbers, or None where there is none: {error}") from None
     if column.ndim != 1:
         raise ConfigError(f"{name} is one number per row; found an array of shape {column.shape}")
-    huge = np.flatnonzero(np.abs(column) > LARGEST)
+    huge = np.flatnonzero(np.abs(column) > _LARGEST)
     if len(huge):
         raise ConfigError(
             f"{name} holds {column[huge[0]]:g} in row {huge[0]}, which is no score; leave it out as "

@@ -16,7 +16,7 @@ from rm_gallery.core.reward.base_kinds import PerOutputReward
 from rm_gallery.core.reward.kinds import Kind, Together, sign
 from rm_gallery.core.reward.registry import class_for
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.score import Bounds, Score, out_of_range
+from rm_gallery.core.score import Bounds, Score
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.names import unknown_name
 
@@ -99,8 +99,7 @@ class ColumnReward(PerOutputReward):
         cell = self._told(fields, column)
         scale = self.range_over([fields])
         extra = {} if scale == self.score_range else {OWN: {"range": scale}}
-        value = self._value(column, cell)
-        return out_of_range(self.name, value, scale) or Score(value, extra=extra)
+        return Score(self._value(column, cell), extra=extra)
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Score[Any]]:
         known, names = sample.metadata or {}, _answer_names(sample)
