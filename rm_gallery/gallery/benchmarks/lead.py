@@ -342,7 +342,7 @@ def _agreements(figures: Figures) -> Iterator[str]:
         n, name, share = count_of(about, "n"), _measure(about)[0], about.get("agreement")
         ends = about.get(f"{name}_ci95") or (None, None)
         alike = f"alike in {percent(share)} of {n:,} rows{_interval({'ci95': about.get('ci95')})}"
-        known = [f"n = {n:,}"] if share is None else [alike]
+        known = [f"n = {n:,}"] if share is None else [alike, *_decided(about)]
         known += [
             f"{who} in {percent(number(about[beside]))}"
             for beside, who in (("chance", "chance alone"), ("longest", "always the longer answer"))
@@ -362,6 +362,17 @@ def _agreements(figures: Figures) -> Iterator[str]:
         )
         if n:
             yield f"{says}: {', '.join(known)}"
+
+
+def _decided(about: Figures) -> Iterator[str]:
+    """Of the rows that a judge decides, in how many it is right; nothing where it never ties: a tie
+    counts as a miss beside labels that have none.
+    """
+    table = _object(about.get("table"))
+    decided = {key: count_of(table, key) for key in table if not key.startswith("judge tie")}
+    if 0 < (n := sum(decided.values())) < count_of(about, "n"):
+        right = sum(decided.get(f"judge {side}, people {side}", 0) for side in "ab")
+        yield f"in {right:,} of the {n:,} that it decides"
 
 
 def _valued(name: str, about: Figures) -> str:
