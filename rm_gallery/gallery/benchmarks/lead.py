@@ -342,7 +342,7 @@ def _agreements(figures: Figures) -> Iterator[str]:
         n, name, share = count_of(about, "n"), _measure(about)[0], about.get("agreement")
         ends = about.get(f"{name}_ci95") or (None, None)
         alike = f"alike in {percent(share)} of {n:,} rows{_interval({'ci95': about.get('ci95')})}"
-        known = [f"n = {n:,}"] if share is None else [alike, *_decided(about)]
+        known = [f"n = {n:,}"] if share is None else [alike, *_right_where_decided(about)]
         known += [
             f"{who} in {percent(number(about[beside]))}"
             for beside, who in (("chance", "chance alone"), ("longest", "always the longer answer"))
@@ -364,7 +364,7 @@ def _agreements(figures: Figures) -> Iterator[str]:
             yield f"{says}: {', '.join(known)}"
 
 
-def _decided(about: Figures) -> Iterator[str]:
+def _right_where_decided(about: Figures) -> Iterator[str]:
     """Of the rows that a judge decides, in how many it is right; nothing where it never ties: a tie
     counts as a miss beside labels that have none.
     """
