@@ -390,7 +390,7 @@ def _in_words(extra: Mapping[str, Any]) -> list[str]:
     if flips := extra.get("flips"):
         share = f"{hundredths(flips['rate'])} %, {interval(flips['ci95'])}"
         known = flips["position_p_value"]
-        p = "" if known is None else f", p = {known:.3g} if place did not matter"
+        p = "" if known is None else f", p = {known:.3g} if order did not matter"
         lines.append(_FLIPS.format(share=share, p=p, **flips))
     if figures := extra.get("corrected"):
         estimate, judge = f"{_percent(figures)}{_p(figures)}", hundredths(figures["judge_alone"])
