@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from rm_gallery.core.model.openai import (
     NUMBERS,
+    Access,
     merged_headers,
     object_of,
     sent_events,
@@ -237,9 +238,9 @@ class OrsServer(_EnvironmentServer):
             return _no_reward("no_reward", metadata.get("message"), metadata.get("cause"), "rule")
         return self.score_of(outcome, "output reward", "output metadata components")
 
-    def headers(self) -> Headers:
+    def headers(self, access: Access) -> Headers:
         """As for every server, with the key under its name as well."""
-        return merged_headers(super().headers(), self.key_header("X-API-Key"))
+        return merged_headers(super().headers(access), self.key_header("X-API-Key"))
 
 
 def _joined(events: Events) -> str:

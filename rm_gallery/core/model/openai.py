@@ -145,8 +145,14 @@ def _text(value: Any) -> str:
 
 def usage_of(counts: Any, read: str = "prompt_tokens", written: str = "completion_tokens") -> Usage:
     """The token counts of an answer under the names that its protocol has for them."""
-    places = read, written, f"{read}_details cached_tokens", f"{written}_details reasoning_tokens"
-    return Usage(*(token_count(value_at(counts, place)) for place in places))
+    counts = object_of(counts)  # by hand, since every reply comes through here
+    of_read, of_written = counts.get(f"{read}_details"), counts.get(f"{written}_details")
+    return Usage(
+        token_count(counts.get(read)),
+        token_count(counts.get(written)),
+        token_count(object_of(of_read).get("cached_tokens")),
+        token_count(object_of(of_written).get("reasoning_tokens")),
+    )
 
 
 def token_count(value: Any) -> int:
@@ -451,7 +457,7 @@ class OpenaiEndpoint(BaseModelCall):
 
     def check(self) -> None:
         """Raise ConfigError without a key (naming the variable) or with a base URL that is none."""
-        self.headers()
+        self.headers(self._access())
 
     def endpoint_key(self) -> str:
         """The base URL this model calls."""
@@ -532,8 +538,9 @@ class OpenaiEndpoint(BaseModelCall):
             body = orjson.dumps(payload) if isinstance(payload, dict) else payload
         except TypeError as error:
             raise RequestError(f"The request cannot be written as JSON: {error}.") from error
-        access, sent = self._access(), self.headers()
-        endpoint, sent = access.endpoint, merged_headers(sent, headers) if headers else sent
+        access = self._access()
+        endpoint, sent = access.endpoint, self.headers(access)
+        sent = merged_headers(sent, headers) if headers else sent
         began = time.perf_counter()
         reply = await transport.exchange(endpoint, path, body, sent, timeout, most)
         taken, method = 1000 * (time.perf_counter() - began), "GET" if body is None else "POST"
@@ -574,9 +581,8 @@ class OpenaiEndpoint(BaseModelCall):
         headers, query = tuple(self.default_headers.items()), tuple(self.default_query.items())
         return _access(url, named, self._key(), headers, query, self.proxy, self.ca_bundle)
 
-    def headers(self) -> Headers:
+    def headers(self, access: Access) -> Headers:
         """Headers of every request; ConfigError where the key is missing, or is none."""
-        access = self._access()
         if access.fault:
             raise ConfigError(access.fault.format(model=self.model))
         return access.headers

@@ -23,6 +23,7 @@ from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.client import complete
 from rm_gallery.core.model.openai import (
     NUMBERS,
+    Access,
     OpenaiEndpoint,
     merged_headers,
     token_count,
@@ -439,11 +440,11 @@ class RewardServer(ScoringEndpoint):
         """One call; tokens are the server's own matter."""
         return Usage(calls=1)
 
-    def headers(self) -> Headers:
+    def headers(self, access: Access) -> Headers:
         """As for every endpoint, with the seconds that it has."""
         # a little less than is waited for, so that its own word about it arrives
         patience = f"{max(0.9 * self.timeout, self.timeout - 5):g}"
-        return merged_headers({"X-Timeout-Seconds": patience}, super().headers())
+        return merged_headers({"X-Timeout-Seconds": patience}, super().headers(access))
 
 
 class _Entry(BaseModel):
