@@ -405,10 +405,10 @@ def _change(pairs: OldAndNew, confidence: float) -> Change:
 
 def _mean_of_runs(runs: Sequence[Floats]) -> Floats:
     """Each anchor's mean over the runs of a version; NaN where its first run has no score."""
-    known = [np.isnan(run) for run in runs]
-    sums = np.sum([np.where(gone, 0.0, run) for run, gone in zip(runs, known, strict=True)], axis=0)
-    counts = np.sum(np.logical_not(known), axis=0)
-    return np.where(known[0], np.nan, sums / np.maximum(counts, 1))
+    missing = np.isnan(runs)
+    counts = np.sum(~missing, axis=0)
+    sums = np.sum(np.where(missing, 0.0, runs), axis=0)
+    return np.where(missing[0], np.nan, sums / np.maximum(counts, 1))
 
 
 def _self_difference(

@@ -214,13 +214,18 @@ class MissingnessTest:
         }
 
 
-def _over_clusters(p_value: float, one: Any, other: Any, clusters: Integers) -> float:
+def _shared(clusters: Integers) -> Integers | None:
+    """The clusters of rows; None where each row is its own."""
+    return clusters if len(np.unique(clusters)) < len(clusters) else None
+
+
+def _over_clusters(p_value: float, one: Any, other: Any, clusters: Integers | None) -> float:
     """The p-value of "these two columns are unrelated", at least that of their products over clusters,
     each held to no relation; where rows are independent as it is.
     """
-    n = len(clusters)
-    if len(np.unique(clusters)) == n:
+    if clusters is None:
         return p_value
+    n = len(clusters)
     pulls = (one - np.mean(one)) * (other - np.mean(other)) / n
     weights: Floats = np.full(n, 1.0 / n)
     ends = (-math.inf, math.inf)
@@ -249,7 +254,7 @@ def _number_tests(
         "(n={n_elsewhere})"
     ).format(**figures)
     p_value = float(mannwhitneyu(gone, there).pvalue)
-    p_value = _over_clusters(p_value, rankdata(values), missing, clusters)
+    p_value = _over_clusters(p_value, rankdata(values), missing, _shared(clusters))
     return [_Test(p_value, f"the {name}", sentence, figures)]
 
 
@@ -261,7 +266,8 @@ def _name_tests(
 
     if len(column.names) < 2:
         return []
-    codes, (missing, clusters) = column.known(all_missing, all_clusters)
+    codes, (missing, known_clusters) = column.known(all_missing, all_clusters)
+    clusters = _shared(known_clusters)  # once, since there may be many names
     of, gone = (np.bincount(codes, weights=each).astype(int) for each in (None, missing))
     levels = sorted(column.names.items())
     if len(levels) == 2:  # one test says all there is to say
@@ -282,7 +288,8 @@ def _side_tests(column: _TraitColumn, all_clusters: Integers) -> list[_Test]:
     """Each side against an equal share of the missing scores (binomial test)."""
     from scipy.stats import binomtest
 
-    codes, (clusters,) = column.known(all_clusters)
+    codes, (known_clusters,) = column.known(all_clusters)
+    clusters = _shared(known_clusters)
     sets = list(column.names)
     sides, n = list(sets[0][0]), len(codes)
     share = 1 / len(sides)
@@ -296,7 +303,7 @@ def _side_tests(column: _TraitColumn, all_clusters: Integers) -> list[_Test]:
     for side in sides:
         k = int(lacking[side].sum())
         p_value = float(binomtest(k, n, share).pvalue)
-        if len(np.unique(clusters)) < n:
+        if clusters is not None:
             mean = clustered_mean(lacking[side], clusters)
             of_clusters = None if mean is None else mean.p_value(share)
             p_value = 1.0 if of_clusters is None else max(p_value, of_clusters)
