@@ -404,6 +404,9 @@ class RunFolder(RunStore):
     among equal samples: of three equal ones each has its own.
     """
 
+    _control: RunControl
+    """Of the run that goes on here, from its `begin`."""
+
     def __init__(self, options: RunOptions, form: Any, asks: bool) -> None:
         """Open or continue the folder `options.run_dir`, whose manifest is laid over that of `form`,
         which says how what comes of an item is kept (`SampleForm`); `asks` says whether a judge is

@@ -20,7 +20,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rm_gallery.core.data.load.readers import FrameSource, rows_in
+from rm_gallery.core.data.load.readers import FrameSource, readable_rows, rows_in
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import RunKeywords, RunOptions, chosen_options
 from rm_gallery.core.graders.base import FunctionGrader, RunnerResult, as_grader
@@ -272,7 +272,7 @@ def rows_of(dataset: Dataset) -> Iterable[Mapping[str, Any]]:
             raise DataError(f"{path}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
         return rows_in(path)
     if hasattr(dataset, "to_dict") and hasattr(dataset, "columns"):
-        return [row for _, row in FrameSource(dataset).rows() if not isinstance(row, DataError)]
+        return [row for _, row in readable_rows(FrameSource(dataset))]
     if isinstance(dataset, Mapping):
         raise DataError(
             f"the data set is one dict with the keys {sorted(map(str, dataset))[:12]}; give a list "

@@ -264,10 +264,15 @@ def rows_in(path: Path) -> Iterator[dict[str, Any]]:
 def placed_rows(path: Path) -> Iterator[tuple[RowRef, dict[str, Any]]]:
     """`rows_in`, each row with its place."""
     for source in file_sources(path):
-        for where, row in source.rows():
-            if isinstance(row, DataError):
-                raise row
-            yield where, row
+        yield from readable_rows(source)
+
+
+def readable_rows(source: RowSource) -> Iterator[tuple[RowRef, dict[str, Any]]]:
+    """The rows of a source with their places; raises DataError at the first unreadable one."""
+    for where, row in source.rows():
+        if isinstance(row, DataError):
+            raise row
+        yield where, row
 
 
 def file_sources(path: Path, reading: ReadOptions | None = None) -> list[RowSource]:

@@ -344,7 +344,7 @@ class CallableAggregator(BaseAggregator):
         """What the function makes of the results."""
         try:
             whole = score_of(self.function(dict(results)))
-        except Exception as error:  # noqa: BLE001 - it costs its own row only, and is reasons there
+        except Exception as error:  # noqa: BLE001 - it costs its own row only, and is told there
             why = f"{type(error).__name__}: {error}"
             lost = {name: score_of(each) for name, each in results.items() if not each.ok}
             whole = failed("aggregate", why, "rule")
