@@ -99,6 +99,20 @@ def test_calls_in_flight_are_finished_and_kept(
     ] == N
 
 
+def evaluated_until_interrupted(server: JudgeServer, folder: Path, **more: Any) -> Path:
+    """The folder of a run of labelled samples that Ctrl-C ends."""
+    server.set(latency=0.5)
+    samples = make_samples(N)
+    for sample in samples:
+        sample.output[0].answer.label = {"preference": "chosen"}
+    options = RunOptions(
+        run_dir=str(folder), cache=False, progress=False, max_workers=WORKERS, **more
+    )
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(make_judge(server.base_url, channel="text"), samples, options=options)
+    return folder
+
+
 def test_one_that_hits_between_two_results_loses_no_call(
     server: JudgeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,14 +122,8 @@ def test_one_that_hits_between_two_results_loses_no_call(
         server.wait_until(lambda stats: stats["requests"] == 2 * WORKERS)
         raise KeyboardInterrupt
 
-    server.set(latency=0.5)
-    samples, folder = make_samples(N), tmp_path / "run"
-    for sample in samples:
-        sample.output[0].answer.label = {"preference": "chosen"}
-    judge = make_judge(server.base_url, channel="text")
     monkeypatch.setattr(SubsetTallies, "add", slow_count)
-    with pytest.raises(KeyboardInterrupt):
-        evaluate(judge, samples, run_dir=folder, cache=False, progress=False, max_workers=WORKERS)
+    folder = evaluated_until_interrupted(server, tmp_path / "run")
     assert len(records(folder)) == server.stats()["requests"] == 2 * WORKERS
 
 
@@ -132,17 +140,8 @@ def test_in_a_run_that_has_stopped_already_calls_in_flight_are_finished_all_the_
         control.stop("enough was seen")
         raise KeyboardInterrupt
 
-    server.set(latency=0.5)
-    samples, folder = make_samples(N), tmp_path / "run"
-    for sample in samples:
-        sample.output[0].answer.label = {"preference": "chosen"}
-    judge = make_judge(server.base_url, channel="text")
     monkeypatch.setattr(SubsetTallies, "add", interrupted)
-    options = RunOptions(
-        run_dir=str(folder), cache=False, progress=False, max_workers=WORKERS, control=control
-    )
-    with pytest.raises(KeyboardInterrupt):
-        evaluate(judge, samples, options=options)
+    folder = evaluated_until_interrupted(server, tmp_path / "run", control=control)
     assert json.loads((folder / "summary.json").read_bytes())["stopped"] == "enough was seen"
     assert len(records(folder)) == server.stats()["requests"] == 2 * WORKERS
 
